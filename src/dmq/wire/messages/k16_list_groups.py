@@ -1,0 +1,24 @@
+"""ListGroups (key 16)."""
+
+from dmq.wire.schema import f, message
+
+
+@message
+class ListGroupsRequest:
+    states_filter: list[str] = f(["string"], "4+")
+    types_filter: list[str] = f(["string"], "5+")
+
+
+@message
+class ListedGroup:
+    group_id: str = f("string")
+    protocol_type: str = f("string")
+    group_state: str = f("string", "4+")
+    group_type: str = f("string", "5+")
+
+
+@message
+class ListGroupsResponse:
+    throttle_time_ms: int = f("int32", "1+")
+    error_code: int = f("int16")
+    groups: list[ListedGroup] = f([ListedGroup])

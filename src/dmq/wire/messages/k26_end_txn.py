@@ -1,0 +1,19 @@
+"""EndTxn (key 26)."""
+
+from dmq.wire.schema import f, message
+
+
+@message
+class EndTxnRequest:
+    transactional_id: str = f("string")
+    producer_id: int = f("int64")
+    producer_epoch: int = f("int16")
+    committed: bool = f("bool")
+
+
+@message
+class EndTxnResponse:
+    throttle_time_ms: int = f("int32")
+    error_code: int = f("int16")
+    producer_id: int = f("int64", "5+", default=-1)
+    producer_epoch: int = f("int16", "5+", default=-1)

@@ -1,0 +1,16 @@
+"""RenewDelegationToken (key 39)."""
+
+from dmq.wire.schema import f, message
+
+
+@message
+class RenewDelegationTokenRequest:
+    hmac: bytes = f("bytes")
+    renew_period_ms: int = f("int64")
+
+
+@message
+class RenewDelegationTokenResponse:
+    error_code: int = f("int16")
+    expiry_timestamp_ms: int = f("int64")
+    throttle_time_ms: int = f("int32")

@@ -1,0 +1,15 @@
+"""UnregisterBroker (key 64)."""
+
+from dmq.wire.schema import f, message
+
+
+@message
+class UnregisterBrokerRequest:
+    broker_id: int = f("int32")
+
+
+@message
+class UnregisterBrokerResponse:
+    throttle_time_ms: int = f("int32")
+    error_code: int = f("int16")
+    error_message: str | None = f("string", null="0+")
