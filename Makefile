@@ -1,0 +1,41 @@
+# Everything a person needs, each one command. `make` shows the list.
+PY = .venv/bin/python
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: ## the environment: .venv with .venv/bin/dmq
+	@scripts/setup.sh
+
+setup-dev:
+	@scripts/setup.sh dev
+
+up: setup ## a broker on 127.0.0.1:9092 (Ctrl-C stops it)
+	@.venv/bin/dmq up
+
+check: setup-dev ## format, lint, types, layers
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+test: check ## check, then all tests (below 15 minutes on 2 cores)
+	$(PY) -m pytest -m "not slow" $(ARGS)
+
+model: setup-dev ## the storage model: make model N=10000
+	$(PY) -m tests.model --runs $(or $(N),10000)
+
+crash: setup-dev ## kill -9 under load: make crash N=1000
+	$(PY) -m tests.crash --kills $(or $(N),1000)
+
+bench: setup-dev ## throughput and latency as ratios: make bench ARGS="--quick --peer kafka"
+	$(PY) -m bench $(ARGS)
+
+lock: setup-dev ## pin the dependencies anew
+	scripts/lock.sh
+
+clean: ## remove the environment and caches
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+.PHONY: help setup setup-dev up check test model crash bench lock clean
