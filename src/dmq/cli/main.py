@@ -1,0 +1,20 @@
+"""The way in: `dmq …` and `python -m dmq …`.
+
+Owns nothing but the choice of the road: `up` and `serve` in their plain form go straight to the
+broker, because typer alone costs a third of the time to ready; everything else goes to typer.
+"""
+
+import sys
+
+from dmq.cli.fast import start
+
+
+def main() -> int:
+    """Run the command line in `sys.argv` to its exit code."""
+    args = sys.argv[1:]
+    started = start(args)
+    if started is not None:
+        return started
+    from dmq.cli.app import run
+
+    return run(args)
