@@ -31,9 +31,11 @@ from dmq.wire.schema import (
 
 Decode = Callable[[Buffer, int], tuple[Any, int]]
 
-ELEMENTS_MAX = 1_000_000
-"""Array elements in one message, all arrays together. A request of three-byte structs would
-otherwise take a hundred times its size in memory. Past it the message is refused."""
+ELEMENTS_MAX = 500_000
+"""Array elements in one message, all arrays together; past it the message is refused.
+
+A struct of three bytes takes a hundred in memory, and each takes a microsecond of the loop. Kafka
+clusters end at some 200,000 partitions, so no honest message names more."""
 
 _NAMES: dict[str, Any] = {
     "new": object.__new__,
@@ -65,7 +67,10 @@ def compile_decoder(message: type, version: int, *, flexible: bool) -> Decode:
     writer.line("end = len(buf)")
     writer.line(f"room = {ELEMENTS_MAX}")
     # Bytes are quicker to index than a view, but a copy of records would cost more than it gains.
-    writer.line("view = memoryview(buf)" if has_records(message) else "buf = bytes(buf)")
+    if has_records(message):
+        writer.line("view = buf if type(buf) is memoryview else memoryview(buf)")
+    else:
+        writer.line("buf = bytes(buf)")
     result = writer.struct(message)
     writer.flush()
     writer.dedent()
@@ -142,29 +147,28 @@ class _DecodeWriter(SourceWriter):
             self._blob(kind, target, nullable)
 
     def _length(self, code: str) -> str:
-        """Read a length or count into `n`; returns the expression of what it says."""
+        """Read a length or count into `n`; returns the condition of it not being null."""
         self.fixed("B" if self.flexible else code, "n")
         self.flush()
         if self.flexible:
             self.line("if n > 127: n, p = uvarint(buf, p, n)")
-            return "n - 1"
-        return "n"
+            return "if n:"
+        return "if n >= 0:"
 
     def _blob(self, kind: str, target: str, nullable: bool) -> None:
-        length = self._length(_LENGTH_CODES[kind])
-        self.line(f"q = p + {length}")
-        self.indent("if q >= p:")
+        self.indent(self._length(_LENGTH_CODES[kind]))
+        self.line("q = p + n - 1" if self.flexible else "q = p + n")
         self.line(f"{target} = {_SLICES[kind]}")
         self.line("p = q")
         self.dedent()
-        self._null(target, nullable, "q == p - 1")
+        self._null(target, nullable)
 
-    def _null(self, target: str, nullable: bool, condition: str) -> None:
+    def _null(self, target: str, nullable: bool) -> None:
         """The branch of a negative length: null where it may be, else an error."""
-        field = target.rpartition(".")[2]
         if nullable:
-            self.line(f"elif {condition}: {target} = None")
-        self.line(f"else: raise null_found({field!r})")
+            self.line(f"{'else' if self.flexible else 'elif n == -1'}: {target} = None")
+        if not (nullable and self.flexible):
+            self.line(f"else: raise null_found({target.rpartition('.')[2]!r})")
 
     def _nested(self, message: type, target: str, nullable: bool) -> None:
         if not nullable:
@@ -180,10 +184,9 @@ class _DecodeWriter(SourceWriter):
         self.line(f"else: {target} = None")
 
     def _array(self, kind: Kind, target: str, nullable: bool) -> None:
-        length = self._length("i")
-        if length != "n":
-            self.line(f"n = {length}")
-        self.indent("if n >= 0:")
+        self.indent(self._length("i"))
+        if self.flexible:
+            self.line("n -= 1")
         field = target.rpartition(".")[2]
         least = max(1, size_min(kind, self.version, self.flexible))
         self.line("room -= n")
@@ -195,7 +198,7 @@ class _DecodeWriter(SourceWriter):
         else:
             self._elements(kind, target)
         self.dedent()
-        self._null(target, nullable, "n == -1")
+        self._null(target, nullable)
 
     def _elements(self, kind: Kind, target: str) -> None:
         items = self.fresh("items")

@@ -126,7 +126,10 @@ class _EncodeWriter(SourceWriter):
         if nullable:
             self._open_nullable(value, source, code)
             source = value
-        self.line(f"{value} = {source}.encode()" if kind == "string" else f"{value} = {source}")
+        if kind == "string":
+            self.line(f"{value} = {source}.encode()")
+        elif source != value:
+            self.line(f"{value} = {source}")
         self._length(code, f"len({value})")
         if kind == "records":
             self.line(f"if len({value}): parts.append(join(w)); w.clear(); parts.append({value})")

@@ -26,7 +26,6 @@ FIXED: dict[str, tuple[str, int]] = {
 }
 """Kinds of fixed width: their struct code and size. A uuid is fixed too, but needs a conversion."""
 
-UVARINT_BITS_MAX = 32
 VECTOR_CACHE_MAX = 128
 """Struct formats are kept for number arrays up to this length; longer ones are rare."""
 
@@ -36,20 +35,22 @@ TagReader = Callable[[Buffer, int, int, int, Any], tuple[int, int]]
 
 def read_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
     """Finish an unsigned varint whose first byte (already read) has its high bit set."""
-    value = first & 0x7F
-    shift = 7
-    while True:
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift >= UVARINT_BITS_MAX:
-            raise ProtocolError("a varint is longer than 32 bits")
-    if value >> UVARINT_BITS_MAX:
+    # Two and three bytes cover strings and most batches: no loop for them. Each byte but the
+    # last has its high bit set, which is taken off at the end, all at once.
+    second = buf[pos]
+    if second < 0x80:
+        return first + (second << 7) - 0x80, pos + 1
+    third = buf[pos + 1]
+    if third < 0x80:
+        return first + (second << 7) + (third << 14) - 0x4080, pos + 2
+    value = first + (second << 7) + (third << 14) - 0x204080
+    fourth = buf[pos + 2]
+    if fourth < 0x80:
+        return value + (fourth << 21), pos + 3
+    fifth = buf[pos + 3]
+    if fifth > 0x0F:
         raise ProtocolError("a varint is longer than 32 bits")
-    return value, pos
+    return value + ((fourth & 0x7F) << 21) + (fifth << 28), pos + 4
 
 
 def encode_uvarint(value: int) -> bytes:

@@ -97,8 +97,8 @@ def test_kafka_python_writes_what_it_read(api: registry.Api) -> None:
         for direction in ("request", "response"):
             theirs = kafka_python.MESSAGES[f"{api.name}{direction.capitalize()}"]
             for message in messages(api, version, direction):
-                if getattr(message, "error_code", 0) == ErrorCode.UNSUPPORTED_VERSION:
-                    continue  # It reads ApiVersions with this code as version 0, as a client must.
+                if api.key == registry.API_VERSIONS and getattr(message, "error_code", 0):
+                    continue  # With an error it reads version 0, whatever was asked for.
                 raw = samples.encode(api, version, direction, message)
                 decoded = theirs.decode(raw, version=version)
                 decoded._header = None  # DeleteTopics looks for it, and decoding does not set it.
