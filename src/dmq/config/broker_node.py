@@ -7,13 +7,13 @@ import dataclasses
 
 from dmq.config.checks import AtLeast, Between, Exactly, NotEmpty, OneOf
 from dmq.config.definitions import (
+    CLUSTER_WIDE,
     HIGH,
     INT,
     LIST,
     LONG,
     LOW,
     MEDIUM,
-    PER_BROKER,
     STRING,
     setting,
 )
@@ -72,7 +72,6 @@ class NodeSettings:
         (),
         "The Kafka door's addresses, each NAME://host:port. Without it, PLAINTEXT://`host`:`port`.",
         importance=HIGH,
-        scope=PER_BROKER,
     )
     advertised_listeners: tuple[str, ...] = setting(
         LIST,
@@ -87,7 +86,6 @@ class NodeSettings:
         PROTOCOL_MAP,
         "Which security protocol a listener's name stands for, as NAME:PROTOCOL pairs.",
         importance=LOW,
-        scope=PER_BROKER,
     )
     inter_broker_listener_name: str | None = setting(
         STRING,
@@ -101,6 +99,7 @@ class NodeSettings:
         "info",
         "How much the broker says about itself.",
         check=OneOf("debug", "info", "warning", "error", ignore_case=True),
+        scope=CLUSTER_WIDE,
     )
     logging_format: str = setting(
         STRING,

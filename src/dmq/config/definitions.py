@@ -59,10 +59,9 @@ class ResourceType(enum.IntEnum):
 
 
 class Scope(enum.Enum):
-    """How far a broker setting can be changed while the broker runs."""
+    """Whether a broker setting can be changed while brokers run: for one of them, or for all."""
 
     READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
@@ -75,7 +74,7 @@ class Importance(enum.Enum):
 
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-READ_ONLY, PER_BROKER, CLUSTER_WIDE = Scope.READ_ONLY, Scope.PER_BROKER, Scope.CLUSTER_WIDE
+READ_ONLY, CLUSTER_WIDE = Scope.READ_ONLY, Scope.CLUSTER_WIDE
 BOOLEAN, STRING, INT, SHORT = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
