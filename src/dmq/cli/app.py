@@ -17,9 +17,9 @@ _MODULES = {
     "topic": "dmq.cli.topic",
     "produce": "dmq.cli.produce",
     "consume": "dmq.cli.consume",
-#    "doctor": "dmq.cli.doctor",
-#    "config": "dmq.cli.config",
-#    "log": "dmq.cli.log",
+    "doctor": "dmq.cli.doctor",
+    "config": "dmq.cli.config",
+    # "log": "dmq.cli.log",
     "version": "dmq.cli.version",
 }
 

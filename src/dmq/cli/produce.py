@@ -46,7 +46,7 @@ class Tally:
     bad_count: int = 0
     refused: "Counter[tuple[int, str, str]]" = field(default_factory=Counter)
     spans: dict[int, list[int]] = field(default_factory=dict)
-    """Partition → [count, first offset, last offset]."""
+    """Partition → [count, first offset, last offset]; without acks there are no offsets: -1."""
 
     @property
     def failed(self) -> int:
@@ -61,7 +61,7 @@ class Tally:
     dmq produce greetings hello world
     cat users.txt | dmq produce users --key-separator : --compression zstd
     dmq produce users --key u42 --tombstone
-    dmq consume orders --json | dmq produce orders-copy --json
+    dmq consume orders --json | dmq produce copy --json --repartition
     """,
 )
 def produce(
@@ -93,6 +93,9 @@ def produce(
         str | None,
         typer.Option("--timestamp", help="ISO date, @MILLISECONDS or 5m (ago); else now."),
     ] = None,
+    repartition: Annotated[
+        bool, typer.Option("--repartition", help="Choose partitions anew, whatever --json says.")
+    ] = False,
     tombstone: Annotated[
         bool, typer.Option("--tombstone", help="One record with --key and no value.")
     ] = False,
@@ -107,6 +110,14 @@ def produce(
     acks: Annotated[
         str, typer.Option("--acks", metavar="|".join(ACKS), help="Whom to wait for.")
     ] = "all",
+    idempotent: Annotated[
+        bool | None,
+        typer.Option(
+            "--idempotent/--no-idempotent",
+            help="A retry never writes twice. Default: for stdin and files with --acks all.",
+            show_default=False,
+        ),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", min=0.001, help="At most so many records a second.")
     ] = None,
@@ -129,6 +140,7 @@ def produce(
         key=None if key is None else key.encode(),
         headers=_headers(header or []),
         partition=partition,
+        is_repartitioned=repartition,
         timestamp_ms=None
         if timestamp is None
         else timestamp_ms(timestamp, _now_ms(), "--timestamp"),
@@ -138,11 +150,13 @@ def produce(
         source = [Outgoing(None, shape.key, shape.headers, partition, shape.timestamp_ms)]
     else:
         source = records(_lines(session, values or [], file, whole=whole), shape)
+    if idempotent is None:
+        # It costs librdkafka half a second to begin with: a stream is worth it, a word is not.
+        idempotent = acks == "all" and not values and not tombstone
     settings = {
         "compression.type": compression,
         "acks": acks,
-        # Without it a retry may write a record twice; it needs every acknowledgement.
-        "enable.idempotence": acks == "all",
+        "enable.idempotence": idempotent,
         "message.timeout.ms": round(timeout * 1000),
         "queue.buffering.max.messages": 200_000,
         "linger.ms": 5,
@@ -252,12 +266,12 @@ class Run:
             self._refused(error)
             return
         tally = self._tally
-        size_bytes = len(message)
+        size_bytes = len(message) + len(message.key() or b"")
         tally.delivered += 1
         tally.size_bytes += size_bytes
         partition, offset = message.partition(), message.offset()
         assert partition is not None
-        assert offset is not None
+        offset = -1 if offset is None else offset
         span = tally.spans.setdefault(partition, [0, offset, offset])
         span[0] += 1
         span[2] = offset
@@ -300,7 +314,7 @@ class Run:
             line += f", {tally.failed:,} failed"
         elif tally.delivered == 1:
             [(partition, span)] = tally.spans.items()
-            line += f" (partition {partition}, offset {span[1]})"
+            line += f" (partition {partition}" + (f", offset {span[1]})" if span[1] >= 0 else ")")
         if tally.delivered > 1:
             line += f" ({human_size(tally.size_bytes)} in {seconds:.2f} s)"
         output.note(line)
@@ -325,7 +339,12 @@ class Run:
             "bytes": tally.size_bytes,
             "seconds": round(seconds, 6),
             "partitions": [
-                {"partition": p, "count": count, "first_offset": first, "last_offset": last}
+                {
+                    "partition": p,
+                    "count": count,
+                    "first_offset": first if first >= 0 else None,
+                    "last_offset": last if last >= 0 else None,
+                }
                 for p, (count, first, last) in sorted(tally.spans.items())
             ],
             "errors": [

@@ -27,6 +27,7 @@ class Shape:
     key: bytes | None = None
     headers: Headers = field(default_factory=list)
     partition: int | None = None
+    is_repartitioned: bool = False
     timestamp_ms: int | None = None
 
     def record(self, line: bytes) -> Outgoing:
@@ -34,7 +35,7 @@ class Shape:
         record = parse(line) if self.is_json else self._plain(line)
         if record.key is None:
             record.key = self.key
-        if record.partition is None:
+        if record.partition is None or self.is_repartitioned:
             record.partition = self.partition
         if record.timestamp_ms is None:
             record.timestamp_ms = self.timestamp_ms

@@ -15,6 +15,8 @@ from dmq.cli.moments import Kind, Place
 from dmq.cli.session import REQUEST_TIMEOUT_S, Session
 
 Where = tuple[str, int]
+_AS_MS_FROM = 10**11
+"""A number from here on looks like a moment in milliseconds (1973), less like an offset."""
 
 
 @dataclass(slots=True)
@@ -91,8 +93,8 @@ def plan(
         ends = {} if last is None else _offsets(consumer, limits, last)
     except KafkaException as error:
         raise failure(session, "Asking for offsets", error) from error
-    for where, start in starts.items():
-        _check(where, start, limits[where], first)
+    if first.kind is Kind.OFFSET:
+        starts = _within(session, starts, limits)
     return {where: Span(starts[where], ends.get(where)) for where in wanted}
 
 
@@ -134,10 +136,23 @@ def _by_time(
     return offsets
 
 
-def _check(where: Where, start: int, limits: tuple[int, int], first: Place) -> None:
-    low, high = limits
-    if first.kind is Kind.OFFSET and not low <= start <= high:
+def _within(
+    session: Session, starts: dict[Where, int], limits: dict[Where, tuple[int, int]]
+) -> dict[Where, int]:
+    """Offsets asked for, moved into the logs. That no partition has the offset is an error."""
+    for where, start in starts.items():
+        low, high = limits[where]
+        if low <= start <= high:
+            break
+    else:
         raise not_found(
             f"Partition {where[1]} of {where[0]!r} has no offset {start}: it has {low} to {high}",
-            f"For a moment in time write --from @{start}." if start > 10**11 else "",
+            f"For a moment in time write --from @{start}." if start > _AS_MS_FROM else "",
         )
+    moved = {}
+    for where, start in starts.items():
+        low, high = limits[where]
+        moved[where] = min(max(start, low), high)
+        if start < low:
+            session.output.note(f"{where[0]}-{where[1]} starts at {low}; what was before is gone")
+    return moved
