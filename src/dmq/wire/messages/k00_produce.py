@@ -1,4 +1,8 @@
-"""Produce (key 0)."""
+"""Produce (key 0, versions 3-13): appends record batches to partitions.
+
+5 log start offset. 8 errors by record. 10 the new leader in a refusal (KIP-951). 12 joins the
+transaction by itself (KIP-890). 13 topic ids instead of names. Flexible from 9.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,9 @@
-"""Fetch (key 1)."""
+"""Fetch (key 1, versions 4-18): reads record batches from partitions.
+
+5 log start offset. 7 sessions (KIP-227). 9 leader epochs. 11 racks, reads from followers. 12
+diverging epochs. 13 topic ids instead of names. 15 the replica in a tag. 16 the new leader in a
+refusal. 17 directory ids. 18 the follower's high watermark. Flexible from 12.
+"""
 
 from collections.abc import Sized
 from uuid import UUID

@@ -1,4 +1,8 @@
-"""ListOffsets (key 2)."""
+"""ListOffsets (key 2, versions 1-11): offsets of partitions by time.
+
+2 isolation level. 4 leader epochs. 7 the record of the highest timestamp (-3). 8, 9, 11 tiers (-4,
+-5, -6). 10 a timeout. Flexible from 6.
+"""
 
 from dmq.wire.schema import f, message
 

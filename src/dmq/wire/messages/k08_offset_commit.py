@@ -1,4 +1,8 @@
-"""OffsetCommit (key 8)."""
+"""OffsetCommit (key 8, versions 2-10): commits the offsets of a group.
+
+5 no retention time. 6 leader epochs. 7 static members. 9 the new group protocol (KIP-848). 10
+topic ids instead of names. Flexible from 8.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,8 @@
-"""OffsetFetch (key 9)."""
+"""OffsetFetch (key 9, versions 1-10): committed offsets of groups.
+
+2 null asks for all. 5 leader epochs. 7 only stable ones. 8 several groups. 9 the new group
+protocol (KIP-848). 10 topic ids instead of names. Flexible from 6.
+"""
 
 from uuid import UUID
 

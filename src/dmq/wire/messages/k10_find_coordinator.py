@@ -1,4 +1,7 @@
-"""FindCoordinator (key 10)."""
+"""FindCoordinator (key 10, versions 0-6): the broker that coordinates a group or a transaction.
+
+1 kinds of key: 0 group, 1 transaction. 4 several keys. 6 kind 2, share groups. Flexible from 3.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,8 @@
-"""JoinGroup (key 11)."""
+"""JoinGroup (key 11, versions 0-9): joins a classic group.
+
+1 rebalance timeout. 4 a member id is given before joining. 5 static members. 7 the protocol's
+type. 8 the reason. 9 whether the leader may skip assigning. Flexible from 6.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""LeaveGroup (key 13)."""
+"""LeaveGroup (key 13, versions 0-5): members leave a classic group.
+
+3 several members, with their static ids. 5 the reason. Flexible from 4.
+"""
 
 from dmq.wire.schema import f, message
 

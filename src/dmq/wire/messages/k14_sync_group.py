@@ -1,4 +1,7 @@
-"""SyncGroup (key 14)."""
+"""SyncGroup (key 14, versions 0-5): assignments of a classic group, from the leader to all.
+
+3 static members. 5 the protocol's type and name. Flexible from 4.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,8 @@
-"""DescribeGroups (key 15)."""
+"""DescribeGroups (key 15, versions 0-6): members and state of classic groups.
+
+3 operations allowed. 4 static members. 6 a group that does not exist is an error, with a message
+(KIP-1043). Flexible from 5.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""ListGroups (key 16)."""
+"""ListGroups (key 16, versions 0-5): the groups of a broker.
+
+4 filter by state. 5 filter by type (KIP-848). Flexible from 3.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""SaslHandshake (key 17)."""
+"""SaslHandshake (key 17, versions 0-1): chooses a SASL mechanism.
+
+0 is followed by bare tokens, 1 by SaslAuthenticate.
+"""
 
 from dmq.wire.schema import f, message
 

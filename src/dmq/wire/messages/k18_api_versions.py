@@ -1,4 +1,8 @@
-"""ApiVersions (key 18)."""
+"""ApiVersions (key 18, versions 0-4): which APIs and versions the broker speaks.
+
+3 the client's name, features. 4 a feature may start at 0. The response header is always 0.
+Flexible from 3.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""DeleteRecords (key 21)."""
+"""DeleteRecords (key 21, versions 0-2): moves the start of logs forward.
+
+Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

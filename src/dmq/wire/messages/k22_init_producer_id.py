@@ -1,4 +1,7 @@
-"""InitProducerId (key 22)."""
+"""InitProducerId (key 22, versions 0-5): a producer's id and epoch.
+
+3 the epoch is bumped for who has one. 4, 5 error codes only (KIP-588, KIP-890). Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

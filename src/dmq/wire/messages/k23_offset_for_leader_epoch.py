@@ -1,4 +1,7 @@
-"""OffsetForLeaderEpoch (key 23)."""
+"""OffsetForLeaderEpoch (key 23, versions 2-4): where an epoch ended in the leader's log.
+
+3 who asks. Truncation is found by it (KIP-320). Flexible from 4.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,8 @@
-"""AddPartitionsToTxn (key 24)."""
+"""AddPartitionsToTxn (key 24, versions 0-5): adds partitions to a transaction.
+
+0-3 clients, one transaction. 4 brokers, several, and asking only. 5 error codes only (KIP-890).
+Flexible from 3.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""AddOffsetsToTxn (key 25)."""
+"""AddOffsetsToTxn (key 25, versions 0-4): adds a group's offsets to a transaction.
+
+4 error codes only (KIP-890). Flexible from 3.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""EndTxn (key 26)."""
+"""EndTxn (key 26, versions 0-5): commits or aborts a transaction.
+
+5 the next epoch in the answer (KIP-890). Flexible from 3.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,8 @@
-"""WriteTxnMarkers (key 27)."""
+"""WriteTxnMarkers (key 27, versions 1-2): writes the end of transactions to their partitions,
+broker to broker.
+
+2 the transaction's version.
+"""
 
 from dmq.wire.schema import f, message
 

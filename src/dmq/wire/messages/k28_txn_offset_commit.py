@@ -1,4 +1,7 @@
-"""TxnOffsetCommit (key 28)."""
+"""TxnOffsetCommit (key 28, versions 0-5): commits offsets inside a transaction.
+
+2 leader epochs. 3 who the member is. 5 joins the transaction by itself (KIP-890). Flexible from 3.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""DescribeAcls (key 29)."""
+"""DescribeAcls (key 29, versions 1-3): access rules that match a filter.
+
+1 patterns of names. 3 users as resources. Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

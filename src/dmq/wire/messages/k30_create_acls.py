@@ -1,4 +1,7 @@
-"""CreateAcls (key 30)."""
+"""CreateAcls (key 30, versions 1-3): adds access rules.
+
+1 patterns of names. 3 users as resources. Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""DeleteAcls (key 31)."""
+"""DeleteAcls (key 31, versions 1-3): removes the access rules that match filters.
+
+1 patterns of names. 3 users as resources. Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

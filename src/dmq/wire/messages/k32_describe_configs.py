@@ -1,4 +1,7 @@
-"""DescribeConfigs (key 32)."""
+"""DescribeConfigs (key 32, versions 1-4): configs of topics, brokers and more.
+
+1 synonyms and sources. 3 types and documentation. Flexible from 4.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,8 @@
-"""AlterConfigs (key 33)."""
+"""AlterConfigs (key 33, versions 0-2): replaces configs as a whole (IncrementalAlterConfigs is the
+better way).
+
+Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs (key 34)."""
+"""AlterReplicaLogDirs (key 34, versions 1-2): moves replicas between the disks of a broker.
+
+Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""SaslAuthenticate (key 36)."""
+"""SaslAuthenticate (key 36, versions 0-2): one step of a SASL exchange.
+
+1 how long the session may live. Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""CreatePartitions (key 37)."""
+"""CreatePartitions (key 37, versions 0-3): adds partitions to topics.
+
+3 a throttled request is told so by an error (KIP-599). Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""CreateDelegationToken (key 38)."""
+"""CreateDelegationToken (key 38, versions 1-3): makes a delegation token.
+
+3 for another owner. Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""RenewDelegationToken (key 39)."""
+"""RenewDelegationToken (key 39, versions 1-2): lets a delegation token live on.
+
+Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""ExpireDelegationToken (key 40)."""
+"""ExpireDelegationToken (key 40, versions 1-2): ends a delegation token.
+
+Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""DescribeDelegationToken (key 41)."""
+"""DescribeDelegationToken (key 41, versions 1-3): delegation tokens of owners.
+
+3 who asked for them. Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

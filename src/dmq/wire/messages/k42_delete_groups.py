@@ -1,4 +1,7 @@
-"""DeleteGroups (key 42)."""
+"""DeleteGroups (key 42, versions 0-2): deletes groups.
+
+Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""ElectLeaders (key 43)."""
+"""ElectLeaders (key 43, versions 0-2): elects leaders for partitions.
+
+1 unclean elections. Flexible from 2.
+"""
 
 from dmq.wire.schema import f, message
 

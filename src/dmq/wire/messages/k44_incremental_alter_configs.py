@@ -1,4 +1,8 @@
-"""IncrementalAlterConfigs (key 44)."""
+"""IncrementalAlterConfigs (key 44, versions 0-1): sets, deletes, appends to and takes from single
+configs.
+
+Flexible from 1.
+"""
 
 from dmq.wire.schema import f, message
 

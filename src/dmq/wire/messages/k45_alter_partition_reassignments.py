@@ -1,4 +1,7 @@
-"""AlterPartitionReassignments (key 45)."""
+"""AlterPartitionReassignments (key 45, versions 0-1): moves replicas between brokers.
+
+1 whether the replication factor may change.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46)."""
+"""ListPartitionReassignments (key 46, version 0): moves of replicas that are under way."""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47)."""
+"""OffsetDelete (key 47, version 0): forgets committed offsets of a group."""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""DescribeClientQuotas (key 48)."""
+"""DescribeClientQuotas (key 48, versions 0-1): quotas that match a filter.
+
+Flexible from 1.
+"""
 
 from dmq.wire.schema import f, message
 

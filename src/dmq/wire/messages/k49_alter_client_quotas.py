@@ -1,4 +1,7 @@
-"""AlterClientQuotas (key 49)."""
+"""AlterClientQuotas (key 49, versions 0-1): sets and removes quotas.
+
+Flexible from 1.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50)."""
+"""DescribeUserScramCredentials (key 50, version 0): which SCRAM credentials users have."""
 
 from dmq.wire.schema import f, message
 

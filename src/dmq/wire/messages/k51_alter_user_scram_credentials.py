@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51)."""
+"""AlterUserScramCredentials (key 51, version 0): sets and removes SCRAM credentials."""
 
 from dmq.wire.schema import f, message
 

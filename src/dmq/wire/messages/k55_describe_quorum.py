@@ -1,4 +1,7 @@
-"""DescribeQuorum (key 55)."""
+"""DescribeQuorum (key 55, versions 0-2): the metadata quorum: leader, voters, observers.
+
+1 times of the last fetch. 2 directory ids and endpoints (KIP-853).
+"""
 
 from uuid import UUID
 

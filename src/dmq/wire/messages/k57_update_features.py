@@ -1,4 +1,7 @@
-"""UpdateFeatures (key 57)."""
+"""UpdateFeatures (key 57, versions 0-2): raises and lowers the cluster's features.
+
+1 dry run, kinds of downgrade. 2 one error for all.
+"""
 
 from dmq.wire.schema import f, message
 

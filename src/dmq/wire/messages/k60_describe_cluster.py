@@ -1,4 +1,7 @@
-"""DescribeCluster (key 60)."""
+"""DescribeCluster (key 60, versions 0-2): the brokers, or the controllers, of the cluster.
+
+1 which of both. 2 fenced brokers.
+"""
 
 from dmq.wire.schema import f, message
 

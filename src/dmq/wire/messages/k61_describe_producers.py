@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61)."""
+"""DescribeProducers (key 61, version 0): producers that wrote to partitions of late."""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64)."""
+"""UnregisterBroker (key 64, version 0): forgets a broker that will not come back."""
 
 from dmq.wire.schema import f, message
 

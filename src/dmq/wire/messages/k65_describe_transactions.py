@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65)."""
+"""DescribeTransactions (key 65, version 0): transactions by their ids."""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,7 @@
-"""ListTransactions (key 66)."""
+"""ListTransactions (key 66, versions 0-2): transactions of a broker.
+
+1 older than. 2 ids by a pattern.
+"""
 
 from dmq.wire.schema import f, message
 

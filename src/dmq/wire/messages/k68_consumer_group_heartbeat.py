@@ -1,4 +1,8 @@
-"""ConsumerGroupHeartbeat (key 68)."""
+"""ConsumerGroupHeartbeat (key 68, versions 0-1): a member of a consumer group joins, is alive,
+leaves (KIP-848).
+
+1 topics by a pattern; the member makes its own id.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,7 @@
-"""ConsumerGroupDescribe (key 69)."""
+"""ConsumerGroupDescribe (key 69, versions 0-1): members and state of consumer groups (KIP-848).
+
+1 the kind of member.
+"""
 
 from uuid import UUID
 

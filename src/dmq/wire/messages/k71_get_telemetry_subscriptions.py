@@ -1,4 +1,6 @@
-"""GetTelemetrySubscriptions (key 71)."""
+"""GetTelemetrySubscriptions (key 71, version 0): which metrics the broker wants from a client
+(KIP-714).
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72)."""
+"""PushTelemetry (key 72, version 0): metrics from a client (KIP-714)."""
 
 from uuid import UUID
 

@@ -1,4 +1,7 @@
-"""ListConfigResources (key 74)."""
+"""ListConfigResources (key 74, versions 0-1): resources that have configs.
+
+0 client metrics only. 1 kinds of resource.
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75)."""
+"""DescribeTopicPartitions (key 75, version 0): partitions of topics, page by page (KIP-966)."""
 
 from uuid import UUID
 

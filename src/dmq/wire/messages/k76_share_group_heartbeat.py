@@ -1,4 +1,6 @@
-"""ShareGroupHeartbeat (key 76)."""
+"""ShareGroupHeartbeat (key 76, version 1): a member of a share group joins, is alive, leaves
+(KIP-932).
+"""
 
 from uuid import UUID
 

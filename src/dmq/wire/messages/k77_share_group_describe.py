@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77)."""
+"""ShareGroupDescribe (key 77, version 1): members and state of share groups (KIP-932)."""
 
 from uuid import UUID
 

@@ -1,4 +1,7 @@
-"""ShareFetch (key 78)."""
+"""ShareFetch (key 78, versions 1-2): takes records of a share group, and acknowledges (KIP-932).
+
+2 how records are acquired (KIP-1206), renewed locks (KIP-1222).
+"""
 
 from collections.abc import Sized
 from uuid import UUID

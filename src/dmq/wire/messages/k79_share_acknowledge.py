@@ -1,4 +1,7 @@
-"""ShareAcknowledge (key 79)."""
+"""ShareAcknowledge (key 79, versions 1-2): acknowledges records of a share group (KIP-932).
+
+2 renewed locks (KIP-1222).
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,7 @@
-"""AddRaftVoter (key 80)."""
+"""AddRaftVoter (key 80, versions 0-1): adds a voter to the metadata quorum (KIP-853).
+
+1 whether to wait for the commit.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81)."""
+"""RemoveRaftVoter (key 81, version 0): removes a voter from the metadata quorum (KIP-853)."""
 
 from uuid import UUID
 

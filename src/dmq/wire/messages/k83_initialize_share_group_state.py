@@ -1,4 +1,6 @@
-"""InitializeShareGroupState (key 83)."""
+"""InitializeShareGroupState (key 83, version 0): starts the state of a share group's partitions,
+broker to broker.
+"""
 
 from uuid import UUID
 

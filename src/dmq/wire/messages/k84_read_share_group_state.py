@@ -1,4 +1,6 @@
-"""ReadShareGroupState (key 84)."""
+"""ReadShareGroupState (key 84, version 0): reads the state of a share group's partitions, broker
+to broker.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,8 @@
-"""WriteShareGroupState (key 85)."""
+"""WriteShareGroupState (key 85, versions 0-1): writes the state of a share group's partitions,
+broker to broker.
+
+1 how many deliveries were completed.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,6 @@
-"""DeleteShareGroupState (key 86)."""
+"""DeleteShareGroupState (key 86, version 0): deletes the state of a share group's partitions,
+broker to broker.
+"""
 
 from uuid import UUID
 

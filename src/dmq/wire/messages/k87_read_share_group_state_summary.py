@@ -1,4 +1,8 @@
-"""ReadShareGroupStateSummary (key 87)."""
+"""ReadShareGroupStateSummary (key 87, versions 0-1): reads the start and epoch of a share group's
+partitions, broker to broker.
+
+1 how many deliveries were completed.
+"""
 
 from uuid import UUID
 

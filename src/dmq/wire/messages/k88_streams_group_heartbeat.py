@@ -1,4 +1,6 @@
-"""StreamsGroupHeartbeat (key 88)."""
+"""StreamsGroupHeartbeat (key 88, version 0): a member of a streams group joins, is alive, leaves
+(KIP-1071).
+"""
 
 from dmq.wire.schema import f, message
 

@@ -1,4 +1,6 @@
-"""StreamsGroupDescribe (key 89)."""
+"""StreamsGroupDescribe (key 89, version 0): members, tasks and topology of streams groups
+(KIP-1071).
+"""
 
 from dmq.wire.schema import f, message
 

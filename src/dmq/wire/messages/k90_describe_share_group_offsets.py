@@ -1,4 +1,7 @@
-"""DescribeShareGroupOffsets (key 90)."""
+"""DescribeShareGroupOffsets (key 90, versions 0-1): start offsets of share groups.
+
+1 lag.
+"""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91)."""
+"""AlterShareGroupOffsets (key 91, version 0): sets start offsets of a share group."""
 
 from uuid import UUID
 

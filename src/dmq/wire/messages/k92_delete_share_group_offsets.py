@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92)."""
+"""DeleteShareGroupOffsets (key 92, version 0): forgets start offsets of a share group."""
 
 from uuid import UUID
 
