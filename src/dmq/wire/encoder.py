@@ -199,14 +199,15 @@ class _EncodeWriter(SourceWriter):
         self.line("else: a(NO_TAGS)")
 
     def _differs(self, name: str, field: Field) -> str:
+        """The condition of a tagged field being sent."""
         value = f"{name}.{field.name}"
+        if isinstance(field.kind, type):
+            differs = f"{value} != {self.bind('K', field.kind())}"
+            return differs if field.is_nullable else f"({value} is not None and {differs})"
         if field.factory is list and not field.is_nullable:
             return value
         if field.default is None:
-            absent = f"{value} is not None"
-            if isinstance(field.kind, type) and not field.is_nullable:
-                return f"({absent} and {value} != {self.bind('K', field.kind())})"
-            return absent
+            return f"{value} is not None"
         return f"{value} != {self.literal(field)}"
 
     def _tag_writer(self, field: Field) -> Any:

@@ -2,7 +2,8 @@
 
 One class serves all versions. A field is made by `f`; its attribute's default is Kafka's default,
 so that a handler sets only what matters. A field that the version at hand does not have is left
-out when encoding and has its default after decoding. A tagged struct that was not sent is None.
+out when encoding and has its default after decoding. A tagged struct that was not sent is None,
+except where null is a value of its own.
 
 Compiled by `decoder` and `encoder`; written by the tables in `messages`; read by nobody else.
 """
@@ -65,7 +66,7 @@ def f(
         return dataclasses.field(default=default, metadata=metadata)
     if isinstance(kind, str):
         return dataclasses.field(default=_ZEROS[kind], metadata=metadata)
-    if tag is not None and isinstance(kind, type):
+    if tag is not None and isinstance(kind, type) and not null:
         return dataclasses.field(default=None, metadata=metadata)
     factory: Any = kind if isinstance(kind, type) else list
     return dataclasses.field(default_factory=factory, metadata=metadata)
