@@ -1,0 +1,14 @@
+"""Machines: what records mean. Commands make records, and only records change state.
+
+    machine.py      the Machine protocol: handle(command, now) → Outcome, apply(record)
+    records.py      records of the cluster machine: keyed, versioned, readable
+    commands.py     what the cluster machine can be asked
+    state.py        what the cluster knows: brokers, topics, placements, configs, features
+    placement.py    which brokers get the replicas of a new partition
+    topics.py       creating and deleting topics, adding partitions
+    configs.py      altering configs
+    cluster.py      the cluster machine itself
+
+Pure: no clock, no dice, no disk. What must be drawn by lot (topic ids) comes in with the command.
+The broker's host appends the records, applies them, and lets the answer go when they are committed.
+"""

@@ -1,0 +1,239 @@
+"""What the cluster machine can be asked, and what it answers. Plain values, no behaviour.
+
+The doors' verbs make these; whatever must be random (topic ids, the cluster id) comes in with them.
+Answers carry errors per topic or resource as values, because a request of several has several ends.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from uuid import UUID
+
+from dmq.errors import KafkaError
+from dmq.machines.machine import Command
+from dmq.machines.records import Endpoint, FeatureRange
+from dmq.types import NIL_UUID
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to say."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormCluster(Command[Done]):
+    """A new cluster begins, with these levels of features."""
+
+    cluster_id: str
+    features: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Registered:
+    """The number that a broker has, and the epoch of this registration."""
+
+    node: int
+    epoch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegisterBroker(Command[Registered]):
+    """A process says that it is broker `node` (-1: give me a number).
+
+    `directory` names its disk, `incarnation` the process, `journal_seq` how far its journal came.
+    Raises INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION (it lacks a feature that is on),
+    DUPLICATE_BROKER_REGISTRATION (another broker has that disk), INVALID_REGISTRATION (its journal
+    went back: a copy of an old disk).
+    """
+
+    node: int
+    directory: UUID
+    incarnation: UUID
+    endpoints: tuple[Endpoint, ...] = ()
+    rack: str | None = None
+    features: Mapping[str, FeatureRange] = dataclasses.field(default_factory=dict)
+    journal_seq: int = 0
+    cluster_id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnregisterBroker(Command[Done]):
+    """A broker is gone for good.
+
+    Raises BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it has replicas).
+    """
+
+    node: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. -1 partitions or replicas: the defaults.
+
+    `assignments`: (partition, brokers) pairs instead of numbers. `topic_id` is drawn by the caller.
+    """
+
+    name: str
+    topic_id: UUID
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """How it went with one topic."""
+
+    name: str
+    error: KafkaError | None = None
+    topic_id: UUID = NIL_UUID
+    partitions: int = -1
+    replication_factor: int = -1
+    config: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CreateTopics(Command[list[TopicCreated]]):
+    """Create topics, each by itself.
+
+    `default_replication_factor` -1: three with three or more brokers, else one. `usable`: the
+    brokers that may get replicas, None for all that are registered.
+    """
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+    default_partitions: int = 1
+    default_replication_factor: int = -1
+    usable: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """How it went with one topic."""
+
+    name: str | None
+    topic_id: UUID
+    error: KafkaError | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeleteTopics(Command[list[TopicDeleted]]):
+    """Delete topics, each given by name or by id."""
+
+    topics: tuple[tuple[str | None, UUID], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """A topic and the number of partitions that it shall have; brokers of the new ones, or None."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartitionsCreated:
+    """How it went with one topic."""
+
+    name: str
+    error: KafkaError | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CreatePartitions(Command[list[PartitionsCreated]]):
+    """Add partitions to topics, each by itself."""
+
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
+    usable: tuple[int, ...] | None = None
+
+
+class AlterOp(enum.IntEnum):
+    """What IncrementalAlterConfigs does with a value, by Kafka's codes."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """Changes to one resource: (config name, AlterOp code, value)."""
+
+    resource: int
+    name: str
+    changes: tuple[tuple[str, int, str | None], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigAltered:
+    """How it went with one resource."""
+
+    resource: int
+    name: str
+    error: KafkaError | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AlterConfigs(Command[list[ConfigAltered]]):
+    """Change configs, each resource by itself.
+
+    `replace`: what is not mentioned is unset (AlterConfigs), else it stays (Incremental…).
+    """
+
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+    validate_only: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProducerIds:
+    """A block of producer ids that nobody else has."""
+
+    first: int
+    count: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllocateProducerIds(Command[ProducerIds]):
+    """A broker needs producer ids. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+
+    node: int
+    broker_epoch: int
+
+
+class UpgradeType(enum.IntEnum):
+    """How a feature's level may move, by Kafka's codes."""
+
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """The level that a feature shall have; 0 turns it off."""
+
+    name: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FeatureUpdated:
+    """How it would have gone with one feature."""
+
+    name: str
+    error: KafkaError | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpdateFeatures(Command[list[FeatureUpdated]]):
+    """Move features to other levels: all of them, or none if one can't."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
