@@ -129,6 +129,8 @@ def test_unknown_tags_are_stepped_over(
 def test_a_huge_count_allocates_nothing(count: bytes) -> None:
     """The bytes with which another decoder asked for 34 GB (FetchRequest v12)."""
     body = bytes.fromhex("00000000 000001f4 00000001 7fffffff 00 00000000 ffffffff") + count
+    with pytest.raises(ProtocolError):
+        registry.api(1).decode_request(12, b"")  # Compiled before memory is watched.
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match="topics"):

@@ -131,12 +131,12 @@ class _DecodeWriter(SourceWriter):
             self._tags(name, tagged)
         return name
 
-    def value(self, kind: Kind, target: str, *, nullable: bool) -> None:
+    def value(self, kind: Kind, target: str, *, nullable: bool, tagged: bool = False) -> None:
         """Read one value into a target expression."""
         if isinstance(kind, list):
             self._array(kind[0], target, nullable)
         elif isinstance(kind, type):
-            self._nested(kind, target, nullable)
+            self._nested(kind, target, nullable, tagged)
         elif kind in FIXED:
             self.fixed(FIXED[kind][0], target)
         elif kind == "uuid":
@@ -170,13 +170,14 @@ class _DecodeWriter(SourceWriter):
         if not (nullable and self.flexible):
             self.line(f"else: raise null_found({target.rpartition('.')[2]!r})")
 
-    def _nested(self, message: type, target: str, nullable: bool) -> None:
+    def _nested(self, message: type, target: str, nullable: bool, tagged: bool) -> None:
         if not nullable:
             self.line(f"{target} = {self.struct(message)}")
             return
-        self.fixed("b", "n")
+        # Null is -1, but 0 where the struct is a tagged field; else it is 1.
+        self.fixed("B" if tagged else "b", "n")
         self.flush()
-        self.indent("if n >= 0:")
+        self.indent("if n:" if tagged else "if n >= 0:")
         name = self.struct(message)
         self.flush()
         self.line(f"{target} = {name}")
@@ -225,7 +226,7 @@ class _DecodeWriter(SourceWriter):
 
     def _tag_reader(self, field: Field) -> Any:
         writer = _DecodeWriter(self.version, self.flexible)
-        writer.value(field.kind, f"o.{field.name}", nullable=field.is_nullable)
+        writer.value(field.kind, f"o.{field.name}", nullable=field.is_nullable, tagged=True)
         writer.flush()
         writer.line("return p, room")
         source = writer.function("def read_tag(buf, p, end, room, o):")

@@ -38,7 +38,7 @@ _VECTORS = {
     for code, _ in FIXED.values()
     for compact in (False, True)
 }
-NULL_STRUCT, SOME_STRUCT = b"\xff", b"\x01"
+NULL_STRUCT, NULL_TAGGED_STRUCT, SOME_STRUCT = b"\xff", b"\0", b"\1"
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 
 
@@ -99,12 +99,12 @@ class _EncodeWriter(SourceWriter):
         elif self.flexible:
             self.fixed("x", "")
 
-    def value(self, kind: Kind, source: str, *, nullable: bool) -> None:
+    def value(self, kind: Kind, source: str, *, nullable: bool, tagged: bool = False) -> None:
         """Write the value of an expression."""
         if isinstance(kind, list):
             self._array(kind[0], source, nullable)
         elif isinstance(kind, type):
-            self._nested(kind, source, nullable)
+            self._nested(kind, source, nullable, tagged)
         elif kind in FIXED:
             self.fixed(FIXED[kind][0], source)
         elif kind == "uuid":
@@ -146,7 +146,7 @@ class _EncodeWriter(SourceWriter):
         self.line(f"if {value} is None: a({null!r})")
         self.indent("else:")
 
-    def _nested(self, message: type, source: str, nullable: bool) -> None:
+    def _nested(self, message: type, source: str, nullable: bool, tagged: bool) -> None:
         name = self.fresh("o")
         if not nullable:
             self.line(f"{name} = {source}")
@@ -154,7 +154,7 @@ class _EncodeWriter(SourceWriter):
             return
         self.flush()
         self.line(f"{name} = {source}")
-        self.line(f"if {name} is None: a({NULL_STRUCT!r})")
+        self.line(f"if {name} is None: a({NULL_TAGGED_STRUCT if tagged else NULL_STRUCT!r})")
         self.indent("else:")
         self.line(f"a({SOME_STRUCT!r})")
         self.struct(message, name)
@@ -214,7 +214,7 @@ class _EncodeWriter(SourceWriter):
         writer = _EncodeWriter(self.version, self.flexible)
         writer.line("w = []")
         writer.line("a = w.append")
-        writer.value(field.kind, "v", nullable=field.is_nullable)
+        writer.value(field.kind, "v", nullable=field.is_nullable, tagged=True)
         writer.flush()
         writer.line("return join(w)")
         return compile_function("write_tag", writer.function("def write_tag(v):"), writer.names)

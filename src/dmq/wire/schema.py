@@ -36,8 +36,28 @@ T = TypeVar("T")
 
 @dataclass_transform()
 def message(declared: type[T]) -> type[T]:
-    """A class whose fields are made by `f`: a dataclass with slots."""
-    return dataclasses.dataclass(slots=True)(declared)
+    """A class whose fields are made by `f`: a dataclass with slots.
+
+    There are five hundred, and a broker is ready in less than half a second. So they share their
+    comparison and their text, and have a docstring from the start: `dataclass` would make one from
+    the signature, at great length. That leaves a third of the time.
+    """
+    attributes = {"__eq__": _equal, "__hash__": None, "__repr__": _text}
+    for name, value in attributes.items():
+        setattr(declared, name, value)
+    declared.__doc__ = declared.__doc__ or declared.__name__
+    return dataclasses.dataclass(slots=True, eq=False, repr=False, match_args=False)(declared)
+
+
+def _equal(self: Any, other: Any) -> bool:
+    if type(other) is not type(self):
+        return False
+    return all(getattr(self, name) == getattr(other, name) for name in type(self).__slots__)
+
+
+def _text(self: Any) -> str:
+    fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in type(self).__slots__)
+    return f"{type(self).__name__}({fields})"
 
 
 class FieldSpec(NamedTuple):

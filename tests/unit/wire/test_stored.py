@@ -170,7 +170,7 @@ VALUES: list[tuple[StoredTopic, Any, int, str]] = [
         0,
         f"{MEMBER_HEX}010010010000002d020672616e676502090000",
     ),
-    (CONSUMER_OFFSETS, member(None), 0, f"{MEMBER_HEX}010001ff"),
+    (CONSUMER_OFFSETS, member(None), 0, f"{MEMBER_HEX}01000100"),
     (CONSUMER_OFFSETS, ConsumerGroupMetadataValue(epoch=10), 0, "00000000000a00"),
     (
         CONSUMER_OFFSETS,
