@@ -14,6 +14,10 @@ from dmq.machines.machine import Command
 from dmq.machines.records import Endpoint, FeatureRange
 from dmq.types import NIL_UUID
 
+SUPPORTED_FEATURES: Mapping[str, FeatureRange] = {"dmq.version": FeatureRange(1, 1)}
+"""What this version can run. `dmq.version` is the level of records and of the peer protocol;
+features of Kafka's (`group.version`, `transaction.version`) come with the parts that they turn on."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
@@ -195,6 +199,10 @@ class ProducerIds:
 
     first: int
     count: int
+
+    @property
+    def ids(self) -> range:
+        return range(self.first, self.first + self.count)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
