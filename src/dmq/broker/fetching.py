@@ -1,0 +1,190 @@
+"""The verb `fetch`: read what is there, or wait until enough is.
+
+Owns the long poll. A fetch reads all its partitions at once; if that gives too little, it parks a
+waiter at each of them and reads again when enough bytes were committed or its patience ends. It
+copies no record bytes: results are slices of files.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from dmq.broker.partition import FetchWaiter, Partition
+from dmq.broker.timers import Timer, Timers
+from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.storage.reading import FileSlice
+
+
+class Slices:
+    """Record bytes of one partition, still in their files; `wire` takes anything with a length."""
+
+    __slots__ = ("_size", "slices")
+
+    def __init__(self, slices: list[FileSlice]) -> None:
+        self.slices = slices
+        self._size = sum(map(len, slices))
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class FetchSpec(NamedTuple):
+    """What is wanted of one partition."""
+
+    topic: str
+    topic_id: UUID
+    index: int
+    offset: int
+    bytes_max: int
+    leader_epoch: int = -1
+    """The epoch in which the client believes; -1: it does not say."""
+    last_fetched_epoch: int = -1
+
+
+class FetchResult(NamedTuple):
+    """What one partition gave."""
+
+    spec: FetchSpec
+    code: ErrorCode
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    records: Slices | None = None
+    diverging: tuple[int, int] | None = None
+    """(epoch, end offset) where the reader's log parts from ours (KIP-595)."""
+
+
+OnFetched = Callable[[list[FetchResult]], None]
+
+
+class FindPartition(Protocol):
+    def __call__(self, topic: str, topic_id: UUID, index: int) -> Partition: ...
+
+
+class Fetcher:
+    """All fetches under way on this broker."""
+
+    def __init__(self, find: FindPartition, timers: Timers, parked_max: int) -> None:
+        self._find = find
+        self._timers = timers
+        self._parked_max = parked_max
+        self.parked_count = 0
+
+    def fetch(
+        self,
+        specs: list[FetchSpec],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        deadline: int | None,
+        on_done: OnFetched,
+    ) -> "Callable[[], None] | None":
+        """Read, and call `on_done` with one result per spec: now, or until `deadline` (ms).
+
+        At `parked_max` waiting fetches a further one is answered at once with what is there.
+        Returns what cancels the wait, if there is one.
+        """
+        results, size, is_final = self.read(specs, bytes_max)
+        if is_final or size >= bytes_min or deadline is None or not specs:
+            on_done(results)
+            return None
+        if self.parked_count >= self._parked_max:
+            on_done(results)
+            return None
+        parked = _Parked(self, specs, bytes_max, on_done)
+        parked.park(bytes_min - size, deadline)
+        return parked.cancel
+
+    def read(self, specs: list[FetchSpec], bytes_max: int) -> tuple[list[FetchResult], int, bool]:
+        """(results, bytes, whether there is something that must be told at once)."""
+        results: list[FetchResult] = []
+        left, total, is_final = bytes_max, 0, False
+        for spec in specs:
+            try:
+                partition = self._find(spec.topic, spec.topic_id, spec.index)
+                result = self._read_one(partition, spec, left, is_first=total == 0)
+            except DmqError as error:
+                results.append(FetchResult(spec, error.code))
+                is_final = True
+                continue
+            if result.records is not None:
+                left -= len(result.records)
+                total += len(result.records)
+            elif result.diverging is not None:
+                is_final = True
+            results.append(result)
+        return results, total, is_final
+
+    def _read_one(
+        self, partition: Partition, spec: FetchSpec, left: int, is_first: bool
+    ) -> FetchResult:
+        if spec.leader_epoch >= 0:
+            partition.check_epoch(spec.leader_epoch)
+        high_watermark = partition.high_watermark
+        start = partition.log.log_start
+        if spec.last_fetched_epoch >= 0:
+            epoch, end = partition.end_of_epoch(spec.last_fetched_epoch)
+            if epoch < spec.last_fetched_epoch or end < spec.offset:
+                return FetchResult(
+                    spec, ErrorCode.NONE, high_watermark, start, diverging=(epoch, end)
+                )
+        if spec.offset == high_watermark:  # The usual case of a reader that keeps up.
+            return FetchResult(spec, ErrorCode.NONE, high_watermark, start)
+        try:
+            slices = partition.read(
+                spec.offset, min(spec.bytes_max, left), whole_first_batch=is_first
+            )
+        except KafkaError as error:
+            return FetchResult(spec, error.code, high_watermark, start)
+        return FetchResult(
+            spec, ErrorCode.NONE, high_watermark, start, Slices(slices) if slices else None
+        )
+
+    def partitions_of(self, specs: list[FetchSpec]) -> list[Partition]:
+        return [self._find(spec.topic, spec.topic_id, spec.index) for spec in specs]
+
+    def at(self, deadline: int, callback: Callable[[], None]) -> Timer:
+        return self._timers.at(deadline, callback)
+
+
+class _Parked:
+    """One waiting fetch."""
+
+    __slots__ = ("_bytes_max", "_fetcher", "_on_done", "_partitions", "_specs", "_timer", "_waiter")
+
+    def __init__(
+        self, fetcher: Fetcher, specs: list[FetchSpec], bytes_max: int, on_done: OnFetched
+    ) -> None:
+        self._fetcher = fetcher
+        self._specs = specs
+        self._bytes_max = bytes_max
+        self._on_done = on_done
+        self._partitions = fetcher.partitions_of(specs)
+        self._waiter: FetchWaiter | None = None
+        self._timer: Timer | None = None
+
+    def park(self, missing_bytes: int, deadline: int) -> None:
+        waiter = self._waiter = FetchWaiter(missing_bytes, self._finish)
+        for partition in self._partitions:
+            partition.wait(waiter)
+        self._timer = self._fetcher.at(deadline, waiter.wake)
+        self._fetcher.parked_count += 1
+
+    def _leave(self) -> None:
+        assert self._waiter is not None
+        assert self._timer is not None
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.forget(self._waiter)
+        self._fetcher.parked_count -= 1
+
+    def _finish(self) -> None:
+        self._leave()
+        results, _, _ = self._fetcher.read(self._specs, self._bytes_max)
+        self._on_done(results)
+
+    def cancel(self) -> None:
+        """Nobody wants the answer any longer."""
+        assert self._waiter is not None
+        if self._waiter.callback is not None:
+            self._waiter.callback = None
+            self._leave()

@@ -1,0 +1,156 @@
+"""What a producer's batch must be before it may enter a topic's log, and what is changed in it.
+
+Owns the topic's rules on batches: size, timestamps, codec, keys of compacted topics, full
+validation. One `Intake` per topic, shared by its partitions, replaced when its settings change.
+The common case (keep codec and times, check the header) opens no record.
+"""
+
+from dmq.codecs import Codec
+from dmq.config.topic import TopicConfig
+from dmq.errors import ErrorCode
+from dmq.records import (
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    BatchError,
+    BatchHeader,
+    Record,
+    build_batch,
+    iterate,
+    split_batches,
+    stamp_append_time,
+    validate_records,
+)
+
+OPENED_BYTES_MAX = 64 * 1024 * 1024
+"""A batch that must be opened may grow to this: 64 times the default limit on its packed size."""
+
+
+class Intake:
+    """The rules of one topic; see the module."""
+
+    __slots__ = (
+        "_after_ms",
+        "_before_ms",
+        "_bytes_max",
+        "_codec",
+        "_has_append_time",
+        "_is_compacted",
+        "_is_plain",
+        "_level",
+        "_validates_fully",
+        "config",
+    )
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.config = config
+        self._bytes_max = config.max_message_bytes
+        self._before_ms = config.message_timestamp_before_max_ms
+        self._after_ms = config.message_timestamp_after_max_ms
+        self._has_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._is_compacted = "compact" in config.cleanup_policy
+        self._validates_fully = config.record_validation == "full"
+        self._codec, self._level = _codec_of(config)
+        self._is_plain = not (
+            self._has_append_time
+            or self._is_compacted
+            or self._validates_fully
+            or self._codec is not None
+        )
+
+    def admit(self, data: memoryview, now: int) -> tuple[memoryview, int]:
+        """(batch, append time or -1). Raises BatchError with the producer's code."""
+        headers = split_batches(data)
+        if len(headers) != 1:
+            raise BatchError(
+                ErrorCode.INVALID_RECORD, "a produce request holds one batch per partition"
+            )
+        header = headers[0]
+        if header.size > self._bytes_max:
+            raise BatchError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {header.size} bytes is larger than max.message.bytes={self._bytes_max}",
+            )
+        if header.attributes & LOG_APPEND_TIME:
+            raise BatchError(
+                ErrorCode.INVALID_TIMESTAMP, "producers must not set the LogAppendTime flag"
+            )
+        if self._is_plain:
+            self._check_times(header.base_timestamp, header.max_timestamp, now)
+            return data, -1
+        return self._admit_with_care(data, header, now)
+
+    def _check_times(self, first: int, newest: int, now: int) -> None:
+        if newest != NO_TIMESTAMP and newest - now > self._after_ms:
+            raise BatchError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {newest} is more than message.timestamp.after.max.ms="
+                f"{self._after_ms} ahead of the broker's {now}",
+            )
+        if first != NO_TIMESTAMP and now - first > self._before_ms:
+            raise BatchError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {first} is more than message.timestamp.before.max.ms="
+                f"{self._before_ms} behind the broker's {now}",
+            )
+
+    def _admit_with_care(
+        self, data: memoryview, header: BatchHeader, now: int
+    ) -> tuple[memoryview, int]:
+        """Topics that open batches or change them."""
+        if self._validates_fully:
+            validate_records(data, [header], OPENED_BYTES_MAX)
+        if not self._has_append_time:
+            self._check_times(header.base_timestamp, header.max_timestamp, now)
+        packs_anew = self._codec is not None and self._codec != header.codec
+        if self._is_compacted or packs_anew:
+            records = list(iterate(data, 0, header, OPENED_BYTES_MAX))
+            if self._is_compacted:
+                _check_keys(records)
+            if packs_anew:
+                data = self._pack(records, header)
+        if self._has_append_time:
+            stamp_append_time(data, 0, now)
+        return data, now if self._has_append_time else -1
+
+    def _pack(self, records: list[Record], header: BatchHeader) -> memoryview:
+        """The same batch in the topic's codec."""
+        assert self._codec is not None
+        batch = build_batch(
+            records,
+            base_offset=header.base_offset,
+            codec=self._codec,
+            attributes=header.attributes & ~7,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            level=self._level,
+        )
+        if len(batch) > self._bytes_max:
+            raise BatchError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch grows to {len(batch)} bytes as {self.config.compression_type}, "
+                f"max.message.bytes={self._bytes_max}",
+            )
+        return memoryview(batch)
+
+
+def _check_keys(records: list[Record]) -> None:
+    if any(record.key is None for record in records):
+        raise BatchError(
+            ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key"
+        )
+
+
+def _codec_of(config: TopicConfig) -> tuple[int | None, int | None]:
+    """(codec, level) that the topic demands; None where the producer's choice stays."""
+    name = config.compression_type
+    if name == "producer":
+        return None, None
+    if name == "uncompressed":
+        return Codec.NONE, None
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return Codec[name.upper()], levels.get(name)

@@ -1,0 +1,92 @@
+"""What committed metadata changes on this broker: topics come and go, settings change.
+
+Called by the metadata's host with the records that were just committed, and at start with all of
+them. Looks only at which things changed; what they are now is read from the machine's state.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from dmq.broker.replicas import Replicas
+from dmq.config.broker import BrokerConfig
+from dmq.config.settings import Settings
+from dmq.machines.machine import Record
+from dmq.machines.records import ConfigRecord, Fact, PartitionRecord, TopicRecord, decode
+from dmq.machines.state import TOPIC_RESOURCE, ClusterState
+
+BROKER_RESOURCE = 4
+CLUSTER_DEFAULT = ""
+"""The name under which settings for all brokers are kept."""
+
+
+class MetadataChanges:
+    """The way from metadata records to `Replicas`."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        replicas: Replicas,
+        config: BrokerConfig,
+        node_id: int,
+        on_settings: Callable[[Settings], None],
+    ) -> None:
+        self._state = state
+        self._replicas = replicas
+        self._config = config
+        self._node_name = str(node_id)
+        self._on_settings = on_settings
+        self._deleted: dict[UUID, None] = {}
+
+    def loading(self, record: Record) -> None:
+        """A record read at start: remember deletions, the state forgets them."""
+        fact = decode(record)
+        if isinstance(fact, TopicRecord) and fact.name is None:
+            self._deleted[fact.topic_id] = None
+
+    def loaded(self) -> None:
+        """The whole log was read: bring the broker to what it says."""
+        self._take_settings()
+        for topic in self._state.topics.values():
+            self._replicas.bring_in(topic)
+        for topic_id in self._deleted:
+            if topic_id not in self._state.topics_by_id:
+                self._replicas.remove(topic_id)
+        self._deleted.clear()
+
+    def committed(self, records: list[Record]) -> None:
+        """These records were committed just now."""
+        facts = [decode(record) for record in records]
+        if any(isinstance(fact, ConfigRecord) and self._is_ours(fact) for fact in facts):
+            self._take_settings()
+            for topic in self._state.topics.values():
+                self._replicas.bring_in(topic)
+        for topic_id in dict.fromkeys(self._touched(facts)):
+            topic_now = self._state.topics_by_id.get(topic_id)
+            if topic_now is not None:
+                self._replicas.bring_in(topic_now)
+        for fact in facts:
+            if isinstance(fact, TopicRecord) and fact.name is None:
+                self._replicas.remove(fact.topic_id)
+
+    def _touched(self, facts: list[Fact]) -> list[UUID]:
+        touched: list[UUID] = []
+        for fact in facts:
+            if isinstance(fact, TopicRecord | PartitionRecord):
+                touched.append(fact.topic_id)
+            elif isinstance(fact, ConfigRecord) and fact.resource == TOPIC_RESOURCE:
+                topic = self._state.topics.get(fact.name)
+                if topic is not None:
+                    touched.append(topic.topic_id)
+        return touched
+
+    def _is_ours(self, fact: ConfigRecord) -> bool:
+        return fact.resource == BROKER_RESOURCE and fact.name in (CLUSTER_DEFAULT, self._node_name)
+
+    def _take_settings(self) -> None:
+        settings = Settings(
+            self._config,
+            self._state.config(BROKER_RESOURCE, CLUSTER_DEFAULT),
+            self._state.config(BROKER_RESOURCE, self._node_name),
+        )
+        self._replicas.settings = settings
+        self._on_settings(settings)

@@ -1,0 +1,305 @@
+"""Performs what the node decides: the loop, the clock, the threads, the start and the end.
+
+The only module below the doors that knows asyncio and time. One `Runtime` is one broker on the running
+loop; it opens the store, leads the partitions, runs turns, and stops the process's broker when
+the disk can no longer be trusted. Doors are given to it as a factory, because it lies below them.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from dmq.broker.fetching import Fetcher
+from dmq.broker.host import MachineHost
+from dmq.broker.metadata_changes import MetadataChanges
+from dmq.broker.node import APPEND_SWEEP_MS, Node
+from dmq.broker.replicas import Replicas
+from dmq.broker.service import Identity, Service
+from dmq.broker.syncer import Syncer, Workers
+from dmq.config.broker import BrokerConfig
+from dmq.config.listeners import Listener
+from dmq.config.rules import ConfigRules
+from dmq.config.settings import Settings
+from dmq.errors import FatalStorageError
+from dmq.machines.cluster import ClusterMachine
+from dmq.machines.commands import FormCluster, RegisterBroker
+from dmq.machines.records import Endpoint, FeatureRange
+from dmq.storage.files import OsFiles
+from dmq.storage.store import Store, StoreSettings
+from dmq.storage.turn import Turn
+from dmq.types import Voter
+
+log = logging.getLogger("dmq.broker")
+
+FEATURES = {"metadata.version": FeatureRange(7, 7)}
+"""What this version of dmq can run. Kafka's number for the metadata that its tools must at least
+understand; group, transaction and share features come with their coordinators."""
+FINALIZED = {"metadata.version": 7}
+
+TICK_MS = 50
+"""Longest sleep: how late the store learns that it has been idle."""
+WORKER_COUNT = 4
+STOP_PATIENCE_S = 5.0
+"""How long an orderly stop waits for appends under way."""
+
+
+class Door(Protocol):
+    """What the runtime needs of a way in."""
+
+    def listen(self, host: str, port: int) -> int: ...
+    def stop_listening(self) -> None: ...
+    def close(self) -> None: ...
+
+
+DoorFactory = Callable[["Runtime", Listener], Door]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Runtime:
+    """One broker. `await start()`, then `await stop()`; `failure` is set if it had to stop itself."""
+
+    def __init__(self, config: BrokerConfig, doors: DoorFactory) -> None:
+        self.config = config
+        self.failure: BaseException | None = None
+        self.stopped = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._make_door = doors
+        self._doors: list[Door] = []
+        self._syncer = Syncer(self._loop)
+        self.workers = Workers(self._loop, WORKER_COUNT)
+        self._turn_is_due = False
+        self._is_syncing = False
+        self._tick: asyncio.TimerHandle | None = None
+        self._tick_at = 0.0
+        self._sweep_at = 0
+
+    # --- the start -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover, lead, listen. Raises OSError (port, disk), ConfigError, StorageError."""
+        config = self.config
+        files = OsFiles(config.data_dir)
+        settings = StoreSettings(
+            journal_bytes=config.journal_max_bytes,
+            journal_file_bytes=config.journal_file_bytes,
+            open_files_max=config.open_segments_max,
+            reserve_bytes=config.disk_reserve_bytes,
+        )
+        self.store = Store.open(files, settings, now=now_ms())
+        identity = self._identify()
+        self.node = Node(self.store)
+        self._assemble(identity)
+        for listener in config.kafka_listeners:
+            self._open_door(listener)
+        self._register(identity)
+        self.node.wake = self._wake
+        self.node.timers.on_earlier = self._sleep_less
+        self._tick_at = self._loop.time()
+        self._sleep()
+
+    def _identify(self) -> Identity:
+        meta = self.store.meta
+        if meta.cluster_id is None:
+            self.store.identify(_new_cluster_id(), self.config.node_id)
+            meta = self.store.meta
+        assert meta.cluster_id is not None
+        assert meta.node_id is not None
+        return Identity(meta.cluster_id, meta.node_id, self.config.broker_rack)
+
+    def _assemble(self, identity: Identity) -> None:
+        voter = Voter(identity.node_id, self.store.directory_id)
+        self.settings = Settings(self.config)
+        self.replicas = Replicas(self.node, voter, self.settings)
+        machine = ClusterMachine(ConfigRules(self.settings), FEATURES)
+        self._cluster = machine
+        changes = MetadataChanges(
+            machine.state, self.replicas, self.config, identity.node_id, self._take_settings
+        )
+        self.metadata = MachineHost(
+            machine, self.replicas.open_metadata(), on_committed=changes.committed
+        )
+        self._turn_now()
+        fetcher = Fetcher(self.replicas.find, self.node.timers, self.config.waiters_max)
+        self.service = Service(
+            identity,
+            self.config,
+            machine,
+            self.metadata,
+            self.replicas,
+            fetcher,
+            now_ms,
+            uuid.uuid4,
+        )
+        self.metadata.load(changes.loading)
+        changes.loaded()
+        self._turn_now()
+
+    def _take_settings(self, settings: Settings) -> None:
+        self.settings = settings
+        self._cluster.rules = ConfigRules(settings)
+        self.service.config = settings.effective
+
+    def _register(self, identity: Identity) -> None:
+        """Tell the metadata that this broker is here; the first one forms the cluster."""
+        if self._cluster.state.cluster_id is None:
+            self.service.submit(FormCluster(identity.cluster_id, FINALIZED))
+        endpoints = tuple(
+            Endpoint(listener.name, *self.service.endpoints[listener.name], listener.protocol)
+            for listener in self.config.kafka_listeners
+        )
+        registered = self.service.submit(
+            RegisterBroker(
+                identity.node_id,
+                self.store.directory_id,
+                uuid.uuid4(),
+                endpoints,
+                identity.rack,
+                FEATURES,
+                self.store.journal_seq,
+                identity.cluster_id,
+            )
+        )
+        self._turn_now()
+        self.service.broker_epoch = registered.get().epoch
+        orphans = self.replicas.report_orphans()
+        log.info("recovered %s, %d logs of unknown topics", self.store.recovery, orphans)
+
+    def _turn_now(self) -> None:
+        """A whole turn in this thread: only before anybody is connected."""
+        while (turn := self.node.begin_turn(now_ms())) is not None:
+            if turn.needs_sync:
+                turn.sync()
+            self.node.end_turn(turn, now_ms())
+
+    def _open_door(self, listener: Listener) -> None:
+        door = self._make_door(self, listener)
+        port = door.listen(listener.host, listener.port)
+        self._doors.append(door)
+        self.service.endpoints[listener.name] = self.config.advertised(
+            listener, port, socket.gethostname()
+        )
+
+    # --- turns ---------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if not self._turn_is_due and not self._is_syncing:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        if self._is_syncing or self.failure is not None:
+            return
+        try:
+            while (turn := self.node.begin_turn(now_ms())) is not None:
+                if turn.needs_sync:
+                    self._is_syncing = True
+                    self._syncer.submit(turn.sync, partial(self._synced, turn))
+                    return
+                self.node.end_turn(turn, now_ms())
+        except FatalStorageError as error:
+            self.fail(error)
+
+    def _synced(self, turn: Turn, error: BaseException | None) -> None:
+        self._is_syncing = False
+        if error is not None:
+            self.fail(error)
+            return
+        self.node.end_turn(turn, now_ms())
+        self._turn()
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def _sleep(self) -> None:
+        """Until the next deadline, at most a tick."""
+        deadline = self.node.timers.next_deadline()
+        delay = TICK_MS if deadline is None else min(max(deadline - now_ms(), 0), TICK_MS)
+        self._tick_at = self._loop.time() + delay / 1000
+        self._tick = self._loop.call_at(self._tick_at, self._on_tick)
+
+    def _sleep_less(self, deadline: int) -> None:
+        """A timer was set that is due before we wake."""
+        at = self._loop.time() + max(deadline - now_ms(), 0) / 1000
+        if self._tick is not None and at < self._tick_at - 0.001:
+            self._tick.cancel()
+            self._tick_at = at
+            self._tick = self._loop.call_at(at, self._on_tick)
+
+    def _on_tick(self) -> None:
+        now = now_ms()
+        self.node.timers.run(now)
+        if now >= self._sweep_at:
+            self._sweep_at = now + APPEND_SWEEP_MS
+            self.node.sweep(now)
+        self._maintain(now)
+        self._sleep()
+
+    def _maintain(self, now: int) -> None:
+        """Let the store flush, free journal files, roll segments."""
+        for job in self.store.maintain(now):
+            self.workers.submit(job.run, partial(self._job_done, job))
+        if self.store.has_work():
+            self._wake()
+
+    def _job_done(self, job: object, error: BaseException | None) -> None:
+        if error is not None:
+            self.fail(error)
+            return
+        self.store.done(job, now_ms())  # type: ignore[arg-type]
+        self._maintain(now_ms())
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """What is on disk is no longer known: stop at once, promise nothing more."""
+        if self.failure is None:
+            log.critical("the broker stops: %s", error, exc_info=error)
+            self.failure = error
+            for door in self._doors:
+                door.close()
+            self.stopped.set()
+
+    def abandon(self) -> None:
+        """The start failed: let go of threads and doors; the data directory stays as it is."""
+        for door in self._doors:
+            door.close()
+        self.workers.close()
+        self._syncer.close()
+
+    async def stop(self) -> None:
+        """Take no more, answer what is under way, flush, close."""
+        for door in self._doors:
+            door.stop_listening()
+        if self._tick is not None:
+            self._tick.cancel()
+        deadline = self._loop.time() + STOP_PATIENCE_S
+        while (
+            self.failure is None
+            and (self._is_syncing or self.node.has_waiting_appends)
+            and self._loop.time() < deadline
+        ):
+            self._turn()
+            await asyncio.sleep(0.002)
+        for door in self._doors:
+            door.close()
+        self.workers.close()
+        self._syncer.close()
+        if self.failure is None:
+            self.store.close(now_ms())
+        self.stopped.set()
+
+
+def _new_cluster_id() -> str:
+    """22 characters, as Kafka's: a random uuid that does not begin with a dash."""
+    while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text

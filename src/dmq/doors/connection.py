@@ -1,0 +1,220 @@
+"""One client's connection: frames in, answers out in the order of their requests, bounded.
+
+Owns the socket. Reads it only while the requests under way are within their bounds (a sender is
+slowed, memory does not grow), sends in passes so that a large fetch never delays a small produce,
+and closes on anything that is no protocol. Handlers run inside `_on_readable`; they must not block.
+
+States: open (reading) ⇄ paused (bounds reached, or its answers are not being read) → closed.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from typing import TYPE_CHECKING
+
+from dmq.doors.call import Call
+from dmq.doors.frames import FrameReader
+from dmq.doors.outbox import Outbox, Slice
+from dmq.errors import ProtocolError
+from dmq.wire import registry
+
+if TYPE_CHECKING:
+    from dmq.doors.kafka import KafkaDoor
+
+log = logging.getLogger("dmq.door.kafka")
+
+READS_PER_EVENT = 8
+"""Receive calls per readable event: a fast sender fills frames without starving the others."""
+
+
+class Connection:
+    """See the module."""
+
+    __slots__ = (
+        "_calls",
+        "_fd",
+        "_flush_is_due",
+        "_is_reading",
+        "_is_warming",
+        "_is_writing",
+        "_loop",
+        "_outbox",
+        "_reader",
+        "_sock",
+        "door",
+        "in_flight_bytes",
+        "is_closed",
+        "last_active",
+        "peer",
+        "software",
+    )
+
+    def __init__(
+        self,
+        door: "KafkaDoor",
+        sock: socket.socket,
+        peer: str,
+        loop: asyncio.AbstractEventLoop,
+        reader: FrameReader,
+    ) -> None:
+        self.door = door
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._loop = loop
+        self._reader = reader
+        self._outbox = Outbox()
+        self._calls: deque[Call] = deque()
+        self._is_reading = self._is_writing = self._is_warming = self._flush_is_due = False
+        self.is_closed = False
+        self.in_flight_bytes = 0
+        self.last_active = loop.time()
+        self.peer = peer
+        self.software = ""
+        self._resume_reading()
+
+    # --- in ----------------------------------------------------------------------------------
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and not self.is_closed:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    def _pause_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _on_readable(self) -> None:
+        self.last_active = self._loop.time()
+        try:
+            for _ in range(READS_PER_EVENT):
+                frames = self._reader.receive(self._sock)
+                if frames is None:
+                    self.close("")
+                    return
+                for frame in frames:
+                    self._take(frame)
+                    if self.is_closed:
+                        return
+                if not self._is_within_bounds():
+                    self._pause_reading()
+                    return
+        except BlockingIOError:
+            return
+        except ProtocolError as error:
+            self.close(f"broke the protocol: {error}")
+        except OSError as error:
+            self.close(f"is gone: {error}")
+
+    def _take(self, frame: bytearray) -> None:
+        header = registry.decode_request_header(frame)
+        call = Call(self, header, len(frame))
+        self._calls.append(call)
+        self.in_flight_bytes += len(frame)
+        self.door.in_flight_bytes += len(frame)
+        self.door.dispatch(call, frame, header)
+
+    def _is_within_bounds(self) -> bool:
+        limits = self.door.limits
+        if self.door.in_flight_bytes > limits.in_flight_bytes_all:
+            self.door.wait_for_room(self)
+            return False
+        return (
+            self.in_flight_bytes <= limits.in_flight_bytes
+            and len(self._calls) < limits.in_flight_requests
+            and self._outbox.unsent_bytes <= limits.unsent_bytes
+        )
+
+    def room_again(self) -> None:
+        """The door has room for requests again; go on reading if our own bounds allow it."""
+        if self._is_within_bounds():
+            self._resume_reading()
+
+    # --- out ---------------------------------------------------------------------------------
+
+    def answered(self, call: Call) -> None:
+        """A call has its answer; send what is next in order."""
+        if self.is_closed:
+            return
+        self.door.in_flight_bytes -= call.request_bytes
+        self.in_flight_bytes -= call.request_bytes
+        calls = self._calls
+        while calls and calls[0].is_done:
+            for part in calls.popleft().parts or ():
+                if hasattr(part, "slices"):
+                    for piece in part.slices:
+                        self._outbox.add(piece)
+                else:
+                    self._outbox.add(part)
+        if self._outbox and not self._flush_is_due and not self._is_writing:
+            # Answers that become ready in one turn leave in one call.
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+        if not self._is_reading:
+            self.room_again()
+        self.door.made_room()
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self.is_closed or self._is_warming:
+            return
+        try:
+            goes_on = self._outbox.send(self._sock)
+        except OSError as error:
+            self.close(f"is gone: {error}")
+            return
+        if self._outbox.blocked_on is not None:
+            self._warm(self._outbox.blocked_on)
+        elif not goes_on:
+            self._start_writing()
+        elif self._outbox:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+        else:
+            self._stop_writing()
+        if not self._is_reading and not self.is_closed:
+            self.room_again()
+
+    def _start_writing(self) -> None:
+        if not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._fd, self._flush)
+
+    def _stop_writing(self) -> None:
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _warm(self, piece: Slice) -> None:
+        """Have a worker bring the pages in; the loop never waits for a disk."""
+        self._outbox.blocked_on = None
+        self._is_warming = True
+        self._stop_writing()
+
+        def warmed() -> None:
+            self._is_warming = False
+            self._flush()
+
+        self.door.warm(piece, warmed)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Close; `reason` (how it `is gone` or what it did) is logged unless empty."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if reason:
+            log.info("connection from %s %s", self.peer, reason)
+        self._pause_reading()
+        self._stop_writing()
+        for call in self._calls:
+            if not call.is_done:
+                self.door.in_flight_bytes -= call.request_bytes
+                if call.on_cancel is not None:
+                    call.on_cancel()
+        self._calls.clear()
+        self._outbox.clear()
+        self._sock.close()
+        self.door.closed(self)

@@ -1,0 +1,92 @@
+"""Cuts length-prefixed frames out of a socket, with as few copies as their size allows.
+
+Small frames arrive in a buffer that all connections share and are copied out once; a frame that
+is larger than what has arrived of it gets a buffer of its own and is received straight into that.
+Each frame is a bytearray that belongs to whoever takes it, so batches in it are stamped in place.
+Never decides what a frame means.
+"""
+
+import socket
+
+from dmq.errors import ProtocolError
+
+SHARED_BYTES = 256 * 1024
+"""One receive call's worth of small frames."""
+OWN_BUFFER_BYTES_MIN = 16 * 1024
+"""From this size on an unfinished frame is received into its own buffer instead of joined later."""
+
+
+class FrameReader:
+    """The frames of one connection. `shared` is scratch space of the event loop's thread."""
+
+    __slots__ = ("_filled", "_frame", "_frame_view", "_rest", "_shared", "bytes_max", "progress")
+
+    def __init__(self, shared: memoryview, bytes_max: int) -> None:
+        self._shared = shared
+        self.bytes_max = bytes_max
+        self._rest = b""  # The beginning of a small frame.
+        self._frame: bytearray | None = None  # A large one, being filled.
+        self._frame_view: memoryview | None = None
+        self._filled = 0
+        self.progress = 0
+        """Bytes received so far: tells a slow sender from a silent one."""
+
+    def receive(self, sock: socket.socket) -> list[bytearray] | None:
+        """Whole frames that one receive call completed; None at the end of the stream.
+
+        Raises ProtocolError on an impossible length; BlockingIOError and OSError as the socket.
+        """
+        if self._frame_view is not None:
+            return self._receive_large(sock, self._frame_view)
+        rest = self._rest
+        shared = self._shared
+        start = len(rest)
+        if start:
+            shared[:start] = rest
+        count = sock.recv_into(shared[start:])
+        if count == 0:
+            return None
+        self.progress += count
+        return self._cut(shared, start + count)
+
+    def _receive_large(self, sock: socket.socket, view: memoryview) -> list[bytearray] | None:
+        count = sock.recv_into(view[self._filled :])
+        if count == 0:
+            return None
+        self.progress += count
+        self._filled += count
+        frame = self._frame
+        assert frame is not None
+        if self._filled < len(frame):
+            return []
+        self._frame = self._frame_view = None
+        return [frame]
+
+    def _cut(self, shared: memoryview, end: int) -> list[bytearray]:
+        frames: list[bytearray] = []
+        at = 0
+        while end - at >= 4:
+            size = int.from_bytes(shared[at : at + 4], "big", signed=True)
+            if size < 0 or size > self.bytes_max:
+                raise ProtocolError(f"frame of {size} bytes (the limit is {self.bytes_max})")
+            if end - at - 4 < size:
+                if size >= OWN_BUFFER_BYTES_MIN:
+                    self._begin_large(shared[at + 4 : end], size)
+                    self._rest = b""
+                    return frames
+                break
+            frames.append(bytearray(shared[at + 4 : at + 4 + size]))
+            at += 4 + size
+        self._rest = bytes(shared[at:end])
+        return frames
+
+    def _begin_large(self, begun: memoryview, size: int) -> None:
+        frame = bytearray(size)
+        self._frame, self._frame_view = frame, memoryview(frame)
+        self._filled = len(begun)
+        self._frame_view[: self._filled] = begun
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory held by an unfinished frame."""
+        return len(self._frame) if self._frame is not None else len(self._rest)

@@ -1,0 +1,185 @@
+"""The Kafka door: accepts connections and hands each request to its handler.
+
+Owns the listening socket, the limits on connections and on requests under way in all, and the table
+of handlers. Decides nothing about a request beyond "is this API and version served here".
+"""
+
+import asyncio
+import logging
+import socket
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dmq.broker.service import Service
+from dmq.doors.call import Call
+from dmq.doors.connection import Connection
+from dmq.doors.fetch_sessions import FetchSessions
+from dmq.doors.frames import SHARED_BYTES, FrameReader
+from dmq.doors.kafka_api import served
+from dmq.doors.outbox import Slice
+from dmq.errors import ProtocolError
+from dmq.wire import registry
+
+log = logging.getLogger("dmq.door.kafka")
+
+ACCEPTS_PER_EVENT = 64
+IDLE_SWEEP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DoorLimits:
+    """Bounds of the door. At each of them a sender waits; only `connections` refuses."""
+
+    request_bytes: int
+    """One request; a larger one closes its connection."""
+    in_flight_bytes: int
+    """Requests under way on one connection; beyond it the socket is not read."""
+    in_flight_bytes_all: int
+    """Requests under way on all connections together; beyond it no socket is read."""
+    in_flight_requests: int
+    """Requests under way on one connection."""
+    unsent_bytes: int
+    """Answers that a client does not read; beyond it no more of its requests are taken."""
+    connections: int
+    connections_per_ip: int
+    idle_ms: int
+    """A connection without a request for so long is closed; 0 or less: never."""
+    backlog: int
+    """Connections that wait to be accepted."""
+
+
+class KafkaDoor:
+    """The listening socket and all its connections."""
+
+    def __init__(
+        self,
+        service: Service,
+        listener: str,
+        limits: DoorLimits,
+        sessions: FetchSessions,
+        warm: Callable[[Slice, Callable[[], None]], None],
+    ) -> None:
+        self.service = service
+        self.listener = listener
+        self.limits = limits
+        self.sessions = sessions
+        self.warm = warm
+        self.in_flight_bytes = 0
+        self.handlers = served.Handlers()
+        self._connections: dict[Connection, None] = {}
+        self._per_ip: Counter[str] = Counter()
+        self._waiting: deque[Connection] = deque()
+        self._shared = memoryview(bytearray(SHARED_BYTES))
+        self._sock: socket.socket | None = None
+        self._loop = asyncio.get_running_loop()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    # --- accepting ---------------------------------------------------------------------------
+
+    def listen(self, host: str, port: int) -> int:
+        """Listen on host and port (0: any); the port that it became. Raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.create_server((host, port), family=family, backlog=self.limits.backlog)
+        sock.setblocking(False)
+        self._sock = sock
+        self._loop.add_reader(sock.fileno(), self._accept)
+        if self.limits.idle_ms > 0:
+            self._sweep = self._loop.call_later(IDLE_SWEEP_S, self._close_idle)
+        return int(sock.getsockname()[1])
+
+    def _accept(self) -> None:
+        assert self._sock is not None
+        for _ in range(ACCEPTS_PER_EVENT):
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # Out of descriptors: the others go on, this one retries.
+                log.warning("can't accept a connection: %s", error)
+                return
+            self._admit(sock, str(address[0]), int(address[1]))
+
+    def _admit(self, sock: socket.socket, ip: str, port: int) -> None:
+        limits = self.limits
+        if len(self._connections) >= limits.connections:
+            log.warning("refused %s: max.connections=%d is reached", ip, limits.connections)
+            sock.close()
+            return
+        if self._per_ip[ip] >= limits.connections_per_ip:
+            log.warning(
+                "refused %s: max.connections.per.ip=%d is reached", ip, limits.connections_per_ip
+            )
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._per_ip[ip] += 1
+        reader = FrameReader(self._shared, limits.request_bytes)
+        connection = Connection(self, sock, f"{ip}:{port}", self._loop, reader)
+        self._connections[connection] = None
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.pop(connection, None)
+        ip = connection.peer.rpartition(":")[0]
+        self._per_ip[ip] -= 1
+        if self._per_ip[ip] <= 0:
+            del self._per_ip[ip]
+        self.made_room()
+
+    def _close_idle(self) -> None:
+        oldest = self._loop.time() - self.limits.idle_ms / 1000
+        for connection in list(self._connections):
+            if connection.last_active < oldest and not connection.in_flight_bytes:
+                connection.close("")
+        self._sweep = self._loop.call_later(IDLE_SWEEP_S, self._close_idle)
+
+    def stop_listening(self) -> None:
+        if self._sock is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+    def close(self) -> None:
+        """Close the door and everything behind it."""
+        self.stop_listening()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._connections):
+            connection.close("")
+
+    # --- bounds over all connections -----------------------------------------------------------
+
+    def wait_for_room(self, connection: Connection) -> None:
+        self._waiting.append(connection)
+
+    def made_room(self) -> None:
+        """Let those read again who wait for the others' requests to end, one after the other."""
+        while self._waiting and self.in_flight_bytes <= self.limits.in_flight_bytes_all:
+            self._waiting.popleft().room_again()
+
+    # --- requests ------------------------------------------------------------------------------
+
+    def dispatch(self, call: Call, frame: bytearray, header: registry.RequestHeader) -> None:
+        """Decode the request and hand it to its handler. Raises ProtocolError."""
+        handler = self.handlers.find(call.api_key, call.version)
+        if handler is None:
+            if call.api_key == served.API_VERSIONS:
+                served.answer_unknown_api_versions(self.service, call)
+                return
+            raise ProtocolError(
+                f"asked for API {call.api_key} version {call.version}, which is not served"
+            )
+        request = handler.decode(call.version, memoryview(frame), header.end)
+        try:
+            handler.handle(self.service, call, request)
+        except AssertionError:
+            raise  # A broken invariant: the runtime stops the process.
+        except Exception:
+            log.exception("handler of API %d version %d failed", call.api_key, call.version)
+            call.hang_up("met an internal error")

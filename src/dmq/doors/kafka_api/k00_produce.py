@@ -1,0 +1,143 @@
+"""Produce, versions 3 to 13: a batch per partition goes to the log; the answer leaves with the ack.
+
+acks 0 gets no answer (an error closes the connection), 1 and all are answered when the partition's
+high watermark has passed the batch. One partition's failure does not spoil the others.
+
+    5  log start offset     7  zstd      8  error messages     9  flexible
+    10 current leader       13 topics by id
+Skipped: producer sequences and transactions (the batch is stored as it is).
+"""
+
+from collections.abc import Callable
+
+from dmq.broker.partition import Append, Partition
+from dmq.broker.service import Service
+from dmq.codecs import Codec
+from dmq.doors.call import Call
+from dmq.errors import DmqError, ErrorCode
+from dmq.records import BatchError
+from dmq.wire.messages.k00_produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+ZSTD_VERSION_MIN = 7
+_ATTRIBUTES_AT = 22
+"""Low byte of the attributes in a batch, which has the codec."""
+
+
+def handle(service: Service, call: Call, request: ProduceRequest) -> None:
+    acks = request.acks
+    if acks == 0:
+        _produce_unanswered(service, call, request)
+        return
+    production = _Production(service, call, request.timeout_ms)
+    if acks not in (-1, 1):
+        production.refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
+        return
+    for topic in request.topic_data:
+        production.add_topic(topic)
+    production.all_added()
+
+
+class _Production:
+    """One request's partitions until the last of them has its outcome."""
+
+    __slots__ = ("_call", "_deadline", "_now", "_response", "_service", "_waiting")
+
+    def __init__(self, service: Service, call: Call, timeout_ms: int) -> None:
+        self._service = service
+        self._call = call
+        self._now = service.now()
+        self._deadline = self._now + max(timeout_ms, 1)
+        self._response = ProduceResponse(responses=[])
+        self._waiting = 1  # One for `all_added`.
+
+    def add_topic(self, topic: TopicProduceData) -> None:
+        answers: list[PartitionProduceResponse] = []
+        self._response.responses.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+        for data in topic.partition_data:
+            answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+            answers.append(answer)
+            try:
+                partition, append = _append(self._service, self._call, topic, data, self._now)
+            except DmqError as error:
+                answer.error_code = error.code
+                answer.error_message = str(error)
+                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    answer.current_leader = LeaderIdAndEpoch()
+                continue
+            self._waiting += 1
+            append.deadline = self._deadline
+            append.on_done = self._on_appended(partition, append, answer)
+
+    def _on_appended(
+        self, partition: Partition, append: Append, answer: PartitionProduceResponse
+    ) -> Callable[[ErrorCode], None]:
+        def on_appended(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                answer.base_offset = append.base_offset
+                answer.log_append_time_ms = append.append_time
+                answer.log_start_offset = partition.log_start_offset
+            else:
+                answer.error_code = code
+            self.all_added()
+
+        return on_appended
+
+    def all_added(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._call.reply(self._response)
+
+    def refuse_all(self, request: ProduceRequest, code: ErrorCode) -> None:
+        for topic in request.topic_data:
+            answers = [
+                PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+                for data in topic.partition_data
+            ]
+            self._response.responses.append(
+                TopicProduceResponse(topic.name, topic.topic_id, answers)
+            )
+        self.all_added()
+
+
+def _append(
+    service: Service,
+    call: Call,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    now: int,
+) -> tuple[Partition, Append]:
+    partition = service.find(topic.name, topic.topic_id, data.index)
+    records = data.records
+    if records is None or not len(records):
+        raise BatchError(ErrorCode.INVALID_RECORD, "no record batch for the partition")
+    records = memoryview(records)
+    if call.version < ZSTD_VERSION_MIN and _codec_of(records) == Codec.ZSTD:
+        raise BatchError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+        )
+    return partition, partition.append(records, now)
+
+
+def _codec_of(records: memoryview) -> int:
+    return records[_ATTRIBUTES_AT] & 7 if len(records) > _ATTRIBUTES_AT else Codec.NONE
+
+
+def _produce_unanswered(service: Service, call: Call, request: ProduceRequest) -> None:
+    """acks=0: the only way to report a failure is to close the connection."""
+    now = service.now()
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                _append(service, call, topic, data, now)
+            except DmqError as error:
+                call.hang_up(f"produced with acks=0 and failed: {error}")
+                return
+    call.reply_nothing()

@@ -1,0 +1,107 @@
+"""Metadata, versions 0 to 13: brokers, topics, partitions and who leads them.
+
+Topics may be asked by name or, from version 12 on, by id; none at all means all of them (in version
+0 by an empty list, later by null). An unknown name is created first where client and broker allow it,
+and answered when it is there, so that the first answer is already the right one.
+
+    1  controller, racks    2  cluster id    4  allow_auto_topic_creation    5  offline replicas
+    7  leader epochs        8  authorized operations    9  flexible    10 topic ids    13 error code
+Skipped: authorized operations (there is no authorizer: "not asked" is answered).
+"""
+
+from uuid import UUID
+
+from dmq.broker.answer import Answer
+from dmq.broker.service import Service, TopicView
+from dmq.doors.call import Call
+from dmq.errors import ErrorCode, KafkaError
+from dmq.types import NIL_UUID
+from dmq.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+AUTO_CREATION_IS_ASKED_SINCE = 4
+
+
+def handle(service: Service, call: Call, request: MetadataRequest) -> None:
+    if request.topics is None or (call.version == 0 and not request.topics):
+        _reply(service, call, [_topic(view) for view in service.all_topics()])
+        return
+    wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    may_create = call.version < AUTO_CREATION_IS_ASKED_SINCE or request.allow_auto_topic_creation
+    missing = [
+        name for name, topic_id in wanted if name and topic_id == NIL_UUID and not service.has(name)
+    ]
+    if not missing or not (may_create and service.config.auto_create_topics_enable):
+        _reply(service, call, [_look_up(service, *one) for one in wanted])
+        return
+
+    def on_created(answer: Answer[dict[str, KafkaError | None]]) -> None:
+        failed = {name: error for name, error in answer.get().items() if error is not None}
+        topics = [
+            _failed(name, failed[name])
+            if name is not None and name in failed and not service.has(name)
+            else _look_up(service, name, topic_id)
+            for name, topic_id in wanted
+        ]
+        _reply(service, call, topics)
+
+    service.auto_create(missing).on_done(on_created)
+
+
+def _look_up(service: Service, name: str | None, topic_id: UUID) -> MetadataResponseTopic:
+    if topic_id != NIL_UUID:
+        view = service.topic_by_id(topic_id)
+        if view is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+        return _topic(view)
+    view = service.topic(name or "")
+    if view is None:
+        return MetadataResponseTopic(service.why_no_topic(name or ""), name or "")
+    return _topic(view)
+
+
+def _failed(name: str | None, error: KafkaError) -> MetadataResponseTopic:
+    code = error.code
+    if code is ErrorCode.TOPIC_ALREADY_EXISTS:
+        code = ErrorCode.LEADER_NOT_AVAILABLE  # Somebody else is creating it just now.
+    return MetadataResponseTopic(code, name or "")
+
+
+def _topic(view: TopicView) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        ErrorCode.NONE,
+        view.name,
+        view.topic_id,
+        view.is_internal,
+        [
+            MetadataResponsePartition(
+                ErrorCode.NONE if part.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                part.index,
+                part.leader,
+                part.leader_epoch,
+                part.replicas,
+                part.isr,
+                part.offline,
+            )
+            for part in view.partitions
+        ],
+    )
+
+
+def _reply(service: Service, call: Call, topics: list[MetadataResponseTopic]) -> None:
+    call.reply(
+        MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(broker.node_id, broker.host, broker.port, broker.rack)
+                for broker in service.brokers(call.connection.door.listener)
+            ],
+            cluster_id=service.cluster_id,
+            controller_id=service.controller_id,
+            topics=topics,
+        )
+    )

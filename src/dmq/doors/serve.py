@@ -1,0 +1,186 @@
+"""Puts a broker and its doors together and runs them: `run_broker` for a process, `start_broker` for a
+loop that is already there.
+
+Owns the process's side of a broker: event loop, file limits, signals, logging. Called by the command
+line and by `dmq.testing`.
+"""
+
+import asyncio
+import contextlib
+import cProfile
+import gc
+import logging
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import uvloop
+
+from dmq.broker.runtime import Runtime
+from dmq.config.broker import BrokerConfig
+from dmq.config.listeners import Listener
+from dmq.doors.fetch_sessions import FetchSessions
+from dmq.doors.kafka import DoorLimits, KafkaDoor
+from dmq.doors.outbox import Slice
+
+log = logging.getLogger("dmq")
+
+EXIT_FAILED = 70
+"""The broker stopped itself because it could no longer keep its promises (sysexits' EX_SOFTWARE)."""
+UNSENT_BYTES = 64 * 1024 * 1024
+"""Answers that one client leaves unread: slices of files mostly, so this is no memory."""
+NO_LIMIT = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A broker that takes requests."""
+
+    node_id: int
+    cluster_id: str
+    data_dir: str
+    endpoints: dict[str, tuple[str, int]]
+    """By listener: host and port as clients are told."""
+    seconds: float
+    """From the call to the open door; `recovery` is what the store did in that time."""
+    recovery: str
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.endpoints.values())
+
+
+async def start_broker(config: BrokerConfig) -> Runtime:
+    """A running broker on this loop; end it with `await runtime.stop()`."""
+    runtime = Runtime(config, _kafka_door)
+    try:
+        await runtime.start()
+    except BaseException:
+        runtime.abandon()
+        raise
+    return runtime
+
+
+def ready_of(runtime: Runtime, seconds: float) -> Ready:
+    service = runtime.service
+    return Ready(
+        node_id=service.identity.node_id,
+        cluster_id=service.cluster_id,
+        data_dir=runtime.config.data_dir,
+        endpoints=dict(service.endpoints),
+        seconds=seconds,
+        recovery=str(runtime.store.recovery),
+    )
+
+
+def _kafka_door(runtime: Runtime, listener: Listener) -> KafkaDoor:
+    config = runtime.config
+    queued = config.queued_max_request_bytes
+    limits = DoorLimits(
+        request_bytes=config.socket_request_max_bytes,
+        in_flight_bytes=config.connection_queued_max_bytes,
+        in_flight_bytes_all=NO_LIMIT if queued < 0 else queued,
+        in_flight_requests=config.connection_queued_max_requests,
+        unsent_bytes=UNSENT_BYTES,
+        connections=config.max_connections,
+        connections_per_ip=config.max_connections_per_ip,
+        idle_ms=config.connections_max_idle_ms,
+        backlog=config.socket_listen_backlog_size,
+    )
+    sessions = FetchSessions(
+        config.max_incremental_fetch_session_cache_slots, random.SystemRandom()
+    )
+
+    def warm(piece: Slice, warmed: Callable[[], None]) -> None:
+        """Read it in a worker: what counts is that its pages are in memory then."""
+
+        def done(error: BaseException | None) -> None:
+            if error is not None:
+                runtime.fail(error)
+            else:
+                warmed()
+
+        runtime.workers.submit(piece.pread, done)
+
+    return KafkaDoor(runtime.service, listener.name, limits, sessions, warm)
+
+
+# --- a process -----------------------------------------------------------------------------------
+
+
+def run_broker(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
+    """Run a broker until SIGINT or SIGTERM; the process's exit code.
+
+    Raises what keeps it from starting: ConfigError, OSError, StorageError.
+    """
+    if not __debug__:
+        raise SystemExit("dmq does not run under python -O: its assertions are part of it")
+    raise_file_limit()
+    with _profile(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(config, on_ready))
+
+
+async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
+    began = time.monotonic()
+    loop = asyncio.get_running_loop()
+    wanted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, wanted.set)
+    runtime = await start_broker(config)
+    loop.set_exception_handler(partial(_on_bug, runtime))
+    _freeze()
+    on_ready(ready_of(runtime, time.monotonic() - began))
+    await _first_of(wanted, runtime.stopped)
+    await runtime.stop()
+    return EXIT_FAILED if runtime.failure is not None else 0
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    tasks = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def _on_bug(runtime: Runtime, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """An exception that nobody expected ends the broker: its state can't be trusted."""
+    error = context.get("exception")
+    runtime.fail(error if error is not None else RuntimeError(str(context.get("message"))))
+
+
+def _freeze() -> None:
+    """What lives as long as the broker is not worth scanning again and again (SPEC §9 c)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1_000)
+
+
+def raise_file_limit() -> None:
+    """Segments and connections each hold a descriptor: take what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # Some systems refuse the hard limit.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@contextlib.contextmanager
+def _profile() -> Any:
+    """With DMQ_PROFILE=FILE the broker's thread is profiled into FILE (for cProfile's readers)."""
+    path = os.environ.get("DMQ_PROFILE")
+    if not path:
+        yield
+        return
+    profiler = cProfile.Profile()
+    profiler.enable()
+    try:
+        yield
+    finally:
+        profiler.disable()
+        profiler.dump_stats(path)
