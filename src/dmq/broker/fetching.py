@@ -33,7 +33,7 @@ class FetchSpec(NamedTuple):
 
     topic: str
     topic_id: UUID
-    index: int
+    partition: int
     offset: int
     bytes_max: int
     leader_epoch: int = -1
@@ -100,7 +100,7 @@ class Fetcher:
         left, total, is_final = bytes_max, 0, False
         for spec in specs:
             try:
-                partition = self._find(spec.topic, spec.topic_id, spec.index)
+                partition = self._find(spec.topic, spec.topic_id, spec.partition)
                 result = self._read_one(partition, spec, left, is_first=total == 0)
             except DmqError as error:
                 results.append(FetchResult(spec, error.code))
@@ -140,7 +140,7 @@ class Fetcher:
         )
 
     def partitions_of(self, specs: list[FetchSpec]) -> list[Partition]:
-        return [self._find(spec.topic, spec.topic_id, spec.index) for spec in specs]
+        return [self._find(spec.topic, spec.topic_id, spec.partition) for spec in specs]
 
     def at(self, deadline: int, callback: Callable[[], None]) -> Timer:
         return self._timers.at(deadline, callback)

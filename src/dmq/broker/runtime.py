@@ -30,6 +30,7 @@ from dmq.errors import FatalStorageError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.machines.records import Endpoint, FeatureRange
+from dmq.storage.cleaner import Job
 from dmq.storage.files import OsFiles
 from dmq.storage.store import Store, StoreSettings
 from dmq.storage.turn import Turn
@@ -107,13 +108,9 @@ class Runtime:
         self._sleep()
 
     def _identify(self) -> Identity:
-        meta = self.store.meta
-        if meta.cluster_id is None:
-            self.store.identify(_new_cluster_id(), self.config.node_id)
-            meta = self.store.meta
-        assert meta.cluster_id is not None
-        assert meta.node_id is not None
-        return Identity(meta.cluster_id, meta.node_id, self.config.broker_rack)
+        cluster_id = self.store.cluster_id or _new_cluster_id()
+        self.store.identify(cluster_id, self.config.node_id)
+        return Identity(cluster_id, self.config.node_id, self.config.broker_rack)
 
     def _assemble(self, identity: Identity) -> None:
         voter = Voter(identity.node_id, self.store.directory_id)
@@ -164,7 +161,7 @@ class Runtime:
                 endpoints,
                 identity.rack,
                 FEATURES,
-                self.store.journal_seq,
+                self.store.seq,
                 identity.cluster_id,
             )
         )
@@ -250,11 +247,11 @@ class Runtime:
         if self.store.has_work():
             self._wake()
 
-    def _job_done(self, job: object, error: BaseException | None) -> None:
+    def _job_done(self, job: Job, error: BaseException | None) -> None:
         if error is not None:
             self.fail(error)
             return
-        self.store.done(job, now_ms())  # type: ignore[arg-type]
+        self.store.done(job)
         self._maintain(now_ms())
 
     # --- the end -------------------------------------------------------------------------------

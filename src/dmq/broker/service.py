@@ -45,7 +45,7 @@ class BrokerView(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    index: int
+    partition: int
     leader: int
     leader_epoch: int
     replicas: list[int]

@@ -61,7 +61,7 @@ class Session:
     def update(self, specs: list[FetchSpec], forgotten: list[PartitionKey]) -> None:
         partitions = self._partitions
         for spec in specs:
-            key = (spec.topic, spec.topic_id, spec.index)
+            key = (spec.topic, spec.topic_id, spec.partition)
             cached = partitions.get(key)
             if cached is None:
                 partitions[key] = _Cached(spec)
@@ -81,7 +81,7 @@ class Session:
         served: list[PartitionKey] = []
         for result in results:
             spec = result.spec
-            key = (spec.topic, spec.topic_id, spec.index)
+            key = (spec.topic, spec.topic_id, spec.partition)
             cached = partitions.get(key)
             if cached is None:
                 continue

@@ -103,7 +103,7 @@ def _response(
             current = FetchableTopicResponse(spec.topic, spec.topic_id, [])
             topics.append(current)
         data = PartitionData(
-            partition_index=spec.index,
+            partition_index=spec.partition,
             error_code=result.code,
             high_watermark=result.high_watermark,
             last_stable_offset=result.high_watermark,

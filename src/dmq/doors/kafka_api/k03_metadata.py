@@ -81,7 +81,7 @@ def _topic(view: TopicView) -> MetadataResponseTopic:
         [
             MetadataResponsePartition(
                 ErrorCode.NONE if part.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
-                part.index,
+                part.partition,
                 part.leader,
                 part.leader_epoch,
                 part.replicas,
