@@ -14,12 +14,14 @@ from dmq.cli.command import Bootstrap, ClientConfig, Json, NoColor, Quiet
 from dmq.cli.exits import MEANING
 
 _MODULES = {
+    "up": "dmq.cli.up",
+    "serve": "dmq.cli.serve",
     "topic": "dmq.cli.topic",
     "produce": "dmq.cli.produce",
     "consume": "dmq.cli.consume",
     "doctor": "dmq.cli.doctor",
     "config": "dmq.cli.config",
-    # "log": "dmq.cli.log",
+    "log": "dmq.cli.log",
     "version": "dmq.cli.version",
 }
 

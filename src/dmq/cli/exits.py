@@ -15,6 +15,7 @@ class Exit(enum.IntEnum):
     NOT_REACHABLE = 3
     NOT_FOUND = 4
     PARTLY_FAILED = 5
+    STOPPED_ITSELF = 70
     INTERRUPTED = 130
 
 
@@ -25,6 +26,7 @@ MEANING = {
     Exit.NOT_REACHABLE: "no broker could be reached",
     Exit.NOT_FOUND: "the topic, partition, setting or file does not exist",
     Exit.PARTLY_FAILED: "some of the work was done and some failed",
+    Exit.STOPPED_ITSELF: "the broker stopped itself: it could no longer keep its promises",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }
 

@@ -28,6 +28,7 @@ SERVE = {
 }
 _FLAGS = ("quiet", "json", "no_color")
 _REPEATABLE = ("settings",)
+_NUMBERS = ("brokers", "port")
 
 
 def start(args: list[str]) -> int | None:
@@ -62,6 +63,8 @@ def parse(args: list[str], names: dict[str, str]) -> Options | None:
             continue
         text = value if equals else next(rest, None)
         if text is None or (not equals and text.startswith("-")):
+            return None
+        if parameter in _NUMBERS and not text.isdecimal():
             return None
         _put(options, parameter, text)
     return options
