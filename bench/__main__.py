@@ -3,6 +3,7 @@
 Owns the lifetime of everything: the work folder, the targets, the results folder.
 """
 
+import signal
 import sys
 import tempfile
 import time
@@ -37,6 +38,8 @@ def make_targets(chosen: options.Options, work: Path) -> list[Target]:
 def main() -> int:
     """One bench run; exit code 0 unless `--strict` and a bar does not hold."""
     chosen = options.parse(sys.argv[1:])
+    # Told to stop in any way, it stops the brokers that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = time.perf_counter()
     rows = Rows()
     with ExitStack() as stack:

@@ -31,6 +31,8 @@ SHOWN = (
     ("latency", "p50_ms", "ms p50", True),
     ("latency", "p99_ms", "ms p99", True),
     ("latency", "p999_ms", "ms p99.9", True),
+    ("latency", "end_to_end_p50_ms", "ms p50, to the consumer", True),
+    ("latency", "end_to_end_p99_ms", "ms p99, to the consumer", True),
     ("ready", "ready_s", "s", True),
     ("ready", "rss_mb", "MB RSS", True),
     ("ready", "pss_mb", "MB PSS", True),

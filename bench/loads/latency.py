@@ -96,7 +96,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
         "records": len(latencies),
         "rate": rate,
         "client_late": percentiles_ms(late_ns[warm:]),
-        "end_to_end": _end_to_end(reader, warm) if reader is not None else {},
+        **(_end_to_end(reader, warm) if reader is not None else {}),
     }
 
 
@@ -131,7 +131,8 @@ def _end_to_end(reader: Reader, warm: int) -> dict[str, float]:
     reader.stopping = True
     reader.join(timeout=5)
     arrived = [took for number, took in reader.arrived_ns.items() if number >= warm]
-    return {**percentiles_ms(arrived), "records": len(arrived)}
+    figures = {**percentiles_ms(arrived), "records": len(arrived)}
+    return {f"end_to_end_{name}": value for name, value in figures.items()}
 
 
 if __name__ == "__main__":
