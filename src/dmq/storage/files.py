@@ -1,0 +1,243 @@
+"""The operating system, as little of it as storage needs. Nothing else in storage calls it.
+
+`Files` is a data directory, `File` an open file in it; names are relative, with "/" between
+parts. Reads and writes go to the page cache and return at once. What blocks (`sync`, `sync_dir`,
+`sync_all`) is safe to call in a worker thread. Errors are OSError, and are judged by the callers:
+here nothing is retried or hidden. `tests/fakes/disk.py` is the other implementation.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import uuid
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+IOV_MAX = 1024
+"""Linux' limit on buffers per vectored write."""
+
+_PROBE_STRIDE = 128 * 1024
+_PROBE_BYTES = 1
+
+
+class File(Protocol):
+    """An open file; it closes when the last reference to it goes."""
+
+    name: str
+
+    def fileno(self) -> int: ...
+    def read_at(self, position: int, length: int) -> bytes: ...
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> None: ...
+    def size(self) -> int: ...
+    def cut(self, size: int) -> None: ...
+    def allocate(self, size: int) -> None: ...
+    def sync(self) -> None: ...
+    def forget_cache(self) -> None: ...
+    def is_cached(self, position: int, length: int) -> bool: ...
+
+
+class Files(Protocol):
+    """A data directory."""
+
+    root: str
+
+    def lock(self) -> None: ...
+    def unlock(self) -> None: ...
+    def open(self, name: str, *, create: bool = False) -> File: ...
+    def exists(self, name: str) -> bool: ...
+    def list(self, directory: str) -> list[str]: ...
+    def sizes(self, directory: str) -> dict[str, int]: ...
+    def make_dir(self, name: str) -> None: ...
+    def remove_dir(self, name: str) -> None: ...
+    def unlink(self, name: str) -> None: ...
+    def rename(self, old: str, new: str) -> None: ...
+    def sync_dir(self, name: str) -> None: ...
+    def sync_all(self) -> None: ...
+    def free_bytes(self) -> int: ...
+    def boot_id(self) -> uuid.UUID: ...
+    def new_id(self) -> uuid.UUID: ...
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "name")
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name = name
+        self._fd = fd
+
+    def __del__(self) -> None:
+        # By reference count: a slice in flight keeps its file open, whoever lets go of it first.
+        os.close(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """The bytes at `position`; fewer than asked only at the end of the file."""
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        pieces = [data]
+        got = len(data)
+        while got < length:
+            piece = os.pread(self._fd, length - got, position + got)
+            if not piece:
+                break
+            pieces.append(piece)
+            got += len(piece)
+        return b"".join(pieces)
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Write all of `parts` one after the other. A failure may leave any prefix behind."""
+        for first in range(0, len(parts), IOV_MAX):
+            some = parts[first : first + IOV_MAX] if len(parts) > IOV_MAX else parts
+            length = sum(map(len, some))
+            written = os.pwritev(self._fd, some, position)
+            if written != length:
+                self._write_rest(position, some, written)
+            position += length
+
+    def _write_rest(self, position: int, parts: Sequence[Buffer], written: int) -> None:
+        rest = memoryview(b"".join(parts))
+        while written < len(rest):
+            more = os.pwrite(self._fd, rest[written:], position + written)
+            if more == 0:
+                raise OSError(errno.EIO, "write made no progress", self.name)
+            written += more
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def cut(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        """Reserve blocks, so that later writes below `size` can't find the disk full."""
+        os.posix_fallocate(self._fd, 0, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def forget_cache(self) -> None:
+        """Let clean pages go, so that the next read shows what the disk has."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def is_cached(self, position: int, length: int) -> bool:
+        """Whether a read of this range will not wait for the disk (judged by samples)."""
+        scratch = bytearray(_PROBE_BYTES)
+        end = position + length
+        places = [*range(position, end, _PROBE_STRIDE), end - 1] if length else []
+        try:
+            for place in places:
+                os.preadv(self._fd, [scratch], place, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+        return True
+
+
+class OsFiles:
+    """A directory of the operating system; made if it is not there."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        os.makedirs(root, exist_ok=True)
+        self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock_fd: int | None = None
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def __del__(self) -> None:
+        self.unlock()
+        os.close(self._root_fd)
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    def lock(self) -> None:
+        """Keep other processes out. Raises BlockingIOError if one is in."""
+        fd = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        fd, self._lock_fd = self._lock_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def open(self, name: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(name, os.open(self._path(name), flags, 0o644))
+
+    def exists(self, name: str) -> bool:
+        return os.path.lexists(self._path(name))
+
+    def list(self, directory: str) -> list[str]:
+        """Names in a directory, in order; none if it is not there."""
+        try:
+            return sorted(os.listdir(self._path(directory)))
+        except FileNotFoundError:
+            return []
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """Names and sizes of the files in a directory; none if it is not there."""
+        try:
+            with os.scandir(self._path(directory)) as entries:
+                found = {e.name: e.stat(follow_symlinks=False).st_size for e in entries}
+        except FileNotFoundError:
+            return {}
+        return dict(sorted(found.items()))
+
+    def make_dir(self, name: str) -> None:
+        """Make one directory; nothing happens if it is there."""
+        try:
+            os.mkdir(self._path(name))
+        except FileExistsError:
+            return
+
+    def remove_dir(self, name: str) -> None:
+        os.rmdir(self._path(name))
+
+    def unlink(self, name: str) -> None:
+        os.unlink(self._path(name))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self._path(old), self._path(new))
+
+    def sync_dir(self, name: str) -> None:
+        fd = os.open(self._path(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self) -> None:
+        """Everything dirty on this file system, ours or not."""
+        if self._libc.syncfs(self._root_fd) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), self.root)
+
+    def free_bytes(self) -> int:
+        stat = os.statvfs(self._root_fd)
+        return stat.f_bavail * stat.f_frsize
+
+    def boot_id(self) -> uuid.UUID:
+        """Changes when the kernel starts, and the page cache with it; zero if it can't be read."""
+        try:
+            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+                return uuid.UUID(file.read().strip())
+        except (OSError, ValueError):
+            return uuid.UUID(int=0)
+
+    def new_id(self) -> uuid.UUID:
+        return uuid.uuid4()

@@ -1,0 +1,210 @@
+"""One log as the journal tells it: the newest STATE, then everything after it, in order of time.
+
+Pure: items in, state and pending bytes out. A note (STATE or FLUSHED) speaks of the time `as_of`,
+so it takes its place there and what happened between follows it. `pending` are record bytes that
+the synced files may lack, already cut and trimmed as later items say. Called by recovery.
+"""
+
+from typing import NamedTuple
+
+from dmq.errors import CorruptError
+from dmq.raft.marks import Marks
+from dmq.storage import items
+from dmq.storage.items import OWN_TIME, Damage, SegmentState
+from dmq.types import Position
+
+
+class Event(NamedTuple):
+    """An item and when it holds: `seq` of its record, or `as_of` for a note (then `is_note`)."""
+
+    time: int
+    is_note: bool
+    item: items.Item
+    number: int
+    """Journal file that has it."""
+
+
+class Pending(NamedTuple):
+    """Record bytes in the journal that belong at this place of a segment."""
+
+    segment: int
+    byte: int
+    length: int
+    number: int
+    position: int
+
+
+def event_of(item: items.Item, seq: int, number: int) -> Event:
+    """When this item of the record `seq` holds."""
+    as_of = getattr(item, "as_of", OWN_TIME)
+    if as_of == OWN_TIME:
+        return Event(seq, False, item, number)
+    return Event(as_of, True, item, number)
+
+
+class Image:
+    """A log being put together. Valid once a STATE was applied."""
+
+    def __init__(self, uid: int) -> None:
+        self.uid = uid
+        self.state: items.State | None = None
+        self.state_time = -1
+        self.state_number = -1
+        self.segments: dict[int, SegmentState] = {}
+        self.end_offset = 0
+        self.flush_segment = 0
+        self.flush_byte = 0
+        self.pending: list[Pending] = []
+        self.swaps: list[tuple[int, ...]] = []
+        self.was_async = False
+        """At some time since the flush point: its files may have more than the journal knows."""
+
+    @property
+    def known(self) -> items.State:
+        assert self.state is not None
+        return self.state
+
+    def apply_all(self, events: list[Event]) -> None:
+        """Apply the events of one log, given in journal order."""
+        events.sort(key=_when)  # Stable: within a turn the journal's order stays.
+        for at in range(len(events) - 1, -1, -1):
+            if isinstance(events[at].item, items.State):
+                events = events[at:]
+                break
+        else:
+            return
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        item = event.item
+        if isinstance(item, items.Batch):
+            self._batch(item, event.number)
+        elif isinstance(item, items.State):
+            self._state(item, event)
+        else:
+            handler = _HANDLERS.get(type(item))
+            if handler is None:
+                raise CorruptError(f"journal item {type(item).__name__} speaks of no log")
+            handler(self, item)
+
+    def _state(self, item: items.State, event: Event) -> None:
+        self.state = item
+        self.state_time, self.state_number = event.time, event.number
+        self.segments = {segment.base: segment for segment in item.segments}
+        self.end_offset = item.end_offset
+        last = item.segments[-1]
+        self.flush_segment, self.flush_byte = last.base, last.size
+        self.pending = []
+        self.swaps = []
+        self.was_async = item.is_async
+
+    def _batch(self, item: items.Batch, number: int) -> None:
+        before = self.segments.get(item.segment)
+        greatest = item.max_timestamp
+        if before is not None and item.byte:
+            greatest = max(greatest, before.max_timestamp)
+        self.segments[item.segment] = SegmentState(item.segment, item.byte + item.length, greatest)
+        self.end_offset = item.end_offset
+        self.pending.append(Pending(item.segment, item.byte, item.length, number, item.position))
+
+    def _hard(self, item: items.Hard) -> None:
+        self.state = self.known._replace(epoch=item.epoch, vote=item.vote)
+
+    def _mark(self, item: items.MarkItem) -> None:
+        self.state = self.known._replace(marks=self.known.marks.add(item.mark))
+
+    def _mode(self, item: items.Mode) -> None:
+        self.state = self.known._replace(is_async=item.is_async)
+        self.was_async = self.was_async or item.is_async
+
+    def _cut(self, item: items.Cut) -> None:
+        self.state = self.known._replace(marks=self.known.marks.cut(item.position))
+        if item.position.offset >= self.end_offset:
+            return
+        self.end_offset = item.position.offset
+        place = (item.segment, item.byte)
+        for base in [base for base in self.segments if base > item.segment]:
+            del self.segments[base]
+        self.segments[item.segment] = SegmentState(
+            item.segment, item.byte, items.UNKNOWN_TIMESTAMP if item.byte else -1
+        )
+        kept = [p for p in self.pending if (p.segment, p.byte) < place]
+        if kept and kept[-1].segment == item.segment:
+            last = kept[-1]
+            kept[-1] = last._replace(length=min(last.length, item.byte - last.byte))
+        self.pending = kept
+        if place < (self.flush_segment, self.flush_byte):
+            self.flush_segment, self.flush_byte = place
+
+    def _start(self, item: items.Start) -> None:
+        known = self.known
+        self.state = known._replace(
+            log_start=item.log_start,
+            marks=known.marks.from_base(item.base_epoch, item.base_change),
+        )
+        for base in [base for base in self.segments if base < item.segment]:
+            del self.segments[base]
+        if item.segment not in self.segments:
+            self.segments[item.segment] = SegmentState(item.segment, 0, -1)
+        self.pending = [p for p in self.pending if p.segment >= item.segment]
+        if self.flush_segment < item.segment:
+            self.flush_segment, self.flush_byte = item.segment, 0
+        self.end_offset = max(self.end_offset, item.segment)
+
+    def _swap(self, item: items.Swap) -> None:
+        for base in item.bases:
+            self.segments.pop(base, None)
+        self.segments[item.bases[0]] = SegmentState(item.bases[0], item.size, item.max_timestamp)
+        self.segments = dict(sorted(self.segments.items()))
+        self.swaps.append(item.bases)
+
+    def _flushed(self, item: items.Flushed) -> None:
+        for segment in item.segments:
+            self.segments[segment.base] = segment
+        last = item.segments[-1]
+        self.flush_segment, self.flush_byte = last.base, last.size
+        self.end_offset = item.end_offset
+        self.pending = []
+        self.was_async = self.known.is_async
+
+    def lose_tail(self, segments: list[SegmentState], end_offset: int) -> None:
+        """The files of an async log have this, whatever was written once."""
+        known = self.known
+        log_start = known.log_start
+        marks = known.marks.up_to(end_offset)
+        if end_offset < log_start or not len(marks):
+            # Not even what was kept on purpose: an empty log at its start.
+            end_offset = max(log_start, known.marks.base.offset)
+            segments = [SegmentState(end_offset, 0, -1)]
+            marks = Marks(tuple(m for m in known.marks if m.offset <= end_offset))
+        self.segments = {segment.base: segment for segment in segments}
+        self.end_offset = end_offset
+        self.state = known._replace(marks=marks)
+
+    def final(self, damage: tuple[Damage, ...]) -> items.State:
+        """The recovered state."""
+        known = self.known
+        commit = known.commit
+        end = known.marks.position(self.end_offset)
+        return known._replace(
+            end_offset=self.end_offset,
+            commit=min(commit, end) if isinstance(commit, Position) else end,
+            segments=tuple(self.segments[base] for base in sorted(self.segments)),
+            damage=damage,
+        )
+
+
+def _when(event: Event) -> tuple[int, bool]:
+    return event.time, event.is_note
+
+
+_HANDLERS = {
+    items.Hard: Image._hard,
+    items.MarkItem: Image._mark,
+    items.Mode: Image._mode,
+    items.Cut: Image._cut,
+    items.Start: Image._start,
+    items.Swap: Image._swap,
+    items.Flushed: Image._flushed,
+}

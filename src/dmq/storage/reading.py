@@ -1,0 +1,160 @@
+"""Reads of a log: file slices by offset, batches by timestamp. Bytes are not read here.
+
+A slice refers to a range of a segment's file and keeps that file open, so it stays good when the
+segment is deleted or falls out of the pool of open files. Called by log (for the broker).
+"""
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from dmq.storage.files import File
+from dmq.storage.segment import BatchPlace, Segment, SegmentReader, walk
+
+if TYPE_CHECKING:
+    from dmq.storage.log import Log
+
+
+class FileSlice:
+    """A range of a file; may be sent with `sendfile`."""
+
+    __slots__ = ("_file", "length", "position")
+
+    def __init__(self, file: File, position: int, length: int) -> None:
+        self._file = file
+        self.position = position
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        return f"<FileSlice {self._file.name} {self.position}+{self.length}>"
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def pread(self) -> bytes:
+        """The bytes; may wait for the disk."""
+        return self._file.read_at(self.position, self.length)
+
+    def is_cached(self) -> bool:
+        """Whether reading it will not wait for the disk."""
+        return self._file.is_cached(self.position, self.length)
+
+    def part(self, start: int, length: int) -> "FileSlice":
+        """A slice of this slice."""
+        assert 0 <= start <= start + length <= self.length
+        return FileSlice(self._file, self.position + start, length)
+
+
+class FoundBatch(NamedTuple):
+    """A whole batch, by its header and as a slice to be opened by the caller."""
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    epoch: int
+    slice: FileSlice
+
+
+def segment_at(segments: list[Segment], offset: int) -> int:
+    """Index of the segment that this offset belongs to."""
+    last = len(segments) - 1
+    if offset >= segments[last].base:
+        return last
+    return max(bisect_right(segments, offset, key=_base) - 1, 0)
+
+
+def _base(segment: Segment) -> int:
+    return segment.base
+
+
+def read(
+    log: "Log", offset: int, bytes_max: int, end_offset: int, whole_first_batch: bool
+) -> list[FileSlice]:
+    """Slices from the batch that holds `offset`; see `Log.read`."""
+    segments = log.segments_list
+    slices: list[FileSlice] = []
+    room = bytes_max
+    for at in range(segment_at(segments, offset), len(segments)):
+        segment = segments[at]
+        if segment.base >= end_offset or (slices and room <= 0):
+            break
+        if not segment.readable:
+            continue
+        reader = log.reader(segment)
+        start = reader.position(offset)
+        is_last = at == len(segments) - 1
+        next_base = log.readable_end if is_last else segments[at + 1].base
+        stop = segment.readable if next_base <= end_offset else reader.position(end_offset)
+        if stop <= start:
+            continue  # Compaction took the rest of this segment.
+        length = min(stop - start, max(room, 0))
+        if not slices and length < stop - start and whole_first_batch:
+            first = next(walk(reader.file, start, stop, read_bytes=64))
+            length = max(length, first.size)
+        if length:
+            slices.append(FileSlice(reader.file, start, length))
+        room -= length
+        if length < stop - start or room <= 0:
+            break
+    return slices
+
+
+def find_timestamp(log: "Log", timestamp: int, end_offset: int) -> FoundBatch | None:
+    for segment in log.segments_list:
+        if not segment.readable or segment.base >= end_offset:
+            continue
+        reader = log.reader(segment)
+        if reader.max_timestamp() < timestamp:
+            continue
+        place = reader.find_timestamp(timestamp, log.log_start)
+        if place is not None:
+            return _found(reader, place) if place.base_offset < end_offset else None
+    return None
+
+
+def find_max_timestamp(log: "Log", end_offset: int) -> FoundBatch | None:
+    best: Segment | None = None
+    greatest = -1
+    for segment in log.segments_list:
+        if segment.readable and segment.base < end_offset:
+            largest = log.reader(segment).max_timestamp()
+            if largest > greatest:
+                best, greatest = segment, largest
+    if best is None:
+        return None
+    reader = log.reader(best)
+    place = reader.find_max_timestamp()
+    if place is None or place.last_offset >= end_offset or place.base_offset < log.log_start:
+        # It is not visible (yet, or any more): look at every batch that is.
+        place = _greatest_visible(reader, best, log.log_start, end_offset)
+    return None if place is None else _found(reader, place)
+
+
+def _greatest_visible(
+    reader: SegmentReader, segment: Segment, log_start: int, end_offset: int
+) -> BatchPlace | None:
+    best: BatchPlace | None = None
+    for place in walk(reader.file, reader.position(log_start), segment.readable):
+        if place.base_offset >= end_offset:
+            break
+        if best is None or place.max_timestamp > best.max_timestamp:
+            best = place
+    return best
+
+
+def first_timestamp(reader: SegmentReader) -> int:
+    """Greatest timestamp of a segment's first batch."""
+    first = reader.first()
+    return first.max_timestamp if first is not None else -1
+
+
+def _found(reader: SegmentReader, place: BatchPlace) -> FoundBatch:
+    return FoundBatch(
+        place.base_offset,
+        place.last_offset,
+        place.max_timestamp,
+        place.epoch,
+        FileSlice(reader.file, place.position, place.size),
+    )

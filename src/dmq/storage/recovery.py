@@ -1,0 +1,162 @@
+"""After a stop, clean or not: what the journal says is read, judged, and made true in the files.
+
+    replay.py    read the files down to the oldest that the newest record needs; torn or rotten
+    image.py     per log: newest STATE and what follows it
+    restore.py   cut, remove and write segment files, after the journal's tail is durable
+    here         the order of it; unknown files to lost+found; the journal's writer set up again
+
+Takes no decision of its own: no retention, no roll. Idempotent: a crash in here starts again.
+Called by `Store.open` only.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dmq.errors import CorruptError, StorageError
+from dmq.storage import items, journal, meta
+from dmq.storage.files import Files
+from dmq.storage.image import Image
+from dmq.storage.journal import Journal
+from dmq.storage.log import LOGS
+from dmq.storage.meta import Meta
+from dmq.storage.quarantine import DIRECTORY as QUARANTINE
+from dmq.storage.quarantine import LOST, move
+from dmq.storage.replay import Replay, Report, read_journal
+from dmq.storage.restore import RecoveredLog, Restorer, adopt_clean
+from dmq.types import NIL_UUID
+
+
+class Sizes(Protocol):
+    """The settings that recovery needs."""
+
+    @property
+    def journal_bytes(self) -> int: ...
+    @property
+    def journal_file_bytes(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Everything that a store needs to go on."""
+
+    meta: Meta
+    journal: Journal
+    logs: list[RecoveredLog]
+    next_uid: int
+    report: Report
+
+
+def format_directory(files: Files) -> Meta:
+    """Make an empty directory ours. Raises CorruptError if it is not empty."""
+    if files.list(journal.DIRECTORY):
+        raise CorruptError("there is a journal, but no meta file")
+    made = Meta(files.new_id())
+    meta.save(files, made)
+    return made
+
+
+def recover(
+    files: Files, sizes: Sizes, directory: Meta, *, accept_rotten: bool = False
+) -> Recovered:
+    """Read the journal, restore the files. Raises CorruptError if it is rotten."""
+    for name in (journal.DIRECTORY, LOGS):
+        files.make_dir(name)
+    files.sync_dir(".")
+    salt = journal.salt_of(directory.directory_id)
+    replay = read_journal(files, salt)
+    report = replay.report
+    if report.rotten is not None and not accept_rotten:
+        raise CorruptError(f"the journal lost what it promised: {report.rotten}")
+    opened = replay.broker.item if replay.broker else None
+    if isinstance(opened, items.Open):
+        report.is_same_boot = opened.boot_id == files.boot_id() != NIL_UUID
+    images = _images(replay)
+    logs = _restore(files, replay, images)
+    if not report.is_clean:
+        _put_aside(files, replay, {log.state.uid for log in logs})
+    report.logs = len(logs)
+    if report.rotten is not None:
+        return _renamed(files, sizes, directory, replay, logs)
+    writer = _journal(files, sizes, salt, replay)
+    for log in logs:
+        writer.noted_state(log.state.uid, log.state_time, writer.number(log.state_number))
+    if replay.broker is not None:
+        writer.noted_state(0, replay.broker.time, writer.number(replay.broker.number))
+    return Recovered(directory, writer, logs, replay.next_uid, report)
+
+
+def _images(replay: Replay) -> list[Image]:
+    images = []
+    for uid, events in replay.events.items():
+        image = Image(uid)
+        if replay.gaps:
+            notes = [e.time for e in events if isinstance(e.item, items.State | items.Flushed)]
+            newest = max(notes, default=-1)
+            lost = min((gap for gap in replay.gaps if gap > newest), default=None)
+            events = [e for e in events if lost is None or e.time < lost]
+        image.apply_all(events)
+        if image.state is not None:
+            images.append(image)
+    return images
+
+
+def _restore(files: Files, replay: Replay, images: list[Image]) -> list[RecoveredLog]:
+    report = replay.report
+    if report.is_clean and report.rotten is None:
+        return [adopt_clean(image) for image in images]
+    if replay.files:
+        # What was read may be in the page cache only; it must not vanish after we acted on it.
+        files.sync_dir(journal.DIRECTORY)
+        replay.files[-1].file.sync()
+    restorer = Restorer(files, replay.files, report)
+    if report.rotten is not None:
+        for image in images:
+            image.was_async = True  # Old bytes are kept, as far as they make sense.
+    return [restorer.restore(image) for image in images]
+
+
+def _renamed(
+    files: Files, sizes: Sizes, directory: Meta, replay: Replay, logs: list[RecoveredLog]
+) -> Recovered:
+    """Who may have forgotten changes its name; the store restates all under the new one."""
+    for log in logs:
+        log.must_restate = log.is_forgotten = True
+    renamed = replace(directory, directory_id=files.new_id())
+    writer = _journal(files, sizes, journal.salt_of(renamed.directory_id), replay)
+    writer.files = []
+    writer.spares = []
+    return Recovered(renamed, writer, logs, replay.next_uid, replay.report)
+
+
+def _put_aside(files: Files, replay: Replay, known: set[int]) -> None:
+    """Folders that no live log owns: dropped ones to quarantine, the rest to lost+found."""
+    moved = False
+    for name in files.list(LOGS):
+        if name.isdigit() and int(name) in known:
+            continue
+        is_dropped = name.isdigit() and int(name) in replay.dropped
+        target = move(files, f"{LOGS}/{name}", QUARANTINE if is_dropped else LOST, name)
+        moved = True
+        if not is_dropped:
+            replay.report.lost_found.append(target)
+    if moved:
+        # A uid that never became durable may be given again: its old folder must not come back.
+        for name in (LOGS, QUARANTINE, LOST):
+            if files.exists(name):
+                files.sync_dir(name)
+        files.sync_dir(".")
+
+
+def _journal(files: Files, sizes: Sizes, salt: int, replay: Replay) -> Journal:
+    if sizes.journal_bytes < 4 * sizes.journal_file_bytes:
+        raise StorageError("the journal must have room for four of its files")
+    writer = Journal(files, sizes.journal_file_bytes, sizes.journal_bytes, salt)
+    writer.seq = writer.durable_seq = replay.report.last_seq
+    writer.next_number = replay.next_number
+    writer.files = replay.files
+    writer.spares = replay.spares
+    if replay.report.is_clean and replay.last is not None:
+        writer.position = replay.last.end
+    elif writer.files:
+        writer.roll()  # Never behind a torn record.
+    return writer

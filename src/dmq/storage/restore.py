@@ -1,0 +1,268 @@
+"""Makes segment files what the journal says they are.
+
+Segments below the first kept one and above the flush point's are removed, that one is cut to the
+flush point, and the journal's bytes after it are written. A file that is shorter than its flush
+point is damage: noted, kept, never cut. Files of an async log may have more than the journal
+knows: they are read on for as long as crc, offset and epoch fit. Called by recovery.
+"""
+
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from dmq.errors import StorageError
+from dmq.records import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
+from dmq.storage import items
+from dmq.storage.files import Buffer, File, Files
+from dmq.storage.image import Image, Pending
+from dmq.storage.items import Damage, SegmentState
+from dmq.storage.journal import JournalFile
+from dmq.storage.log import LOGS, Host, Log, LogSettings
+from dmq.storage.quarantine import LOST, move
+from dmq.storage.replay import Report
+
+_SUFFIXES = ("log", "index", "timeindex")
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """One log, ready to be used."""
+
+    state: items.State
+    trusted: dict[int, int]
+    """Bytes of each segment about which index files may be believed."""
+    unsynced: set[int]
+    """Segments that the page cache may hold more of than the disk."""
+    state_time: int
+    state_number: int
+    must_restate: bool = False
+    """The files say something else than the journal did."""
+    is_recovering: bool = False
+    is_forgotten: bool = False
+
+    def make_log(self, host: Host) -> Log:
+        log = Log(host, self.state, LogSettings(is_async=self.state.is_async))
+        log.is_recovering = self.is_recovering
+        log.is_forgotten = self.is_forgotten
+        for segment in log.segments_list:
+            segment.trusted_bytes = min(self.trusted.get(segment.base, 0), segment.size)
+            if segment.base in self.unsynced:
+                log.unsynced[segment] = None
+        log.directory_changed = bool(self.unsynced) or self.must_restate
+        return log
+
+
+def adopt_clean(image: Image) -> RecoveredLog:
+    """After a clean stop the files are what STATE says: nothing is looked at."""
+    state = image.final(image.known.damage)
+    trusted = {segment.base: segment.size for segment in state.segments}
+    return RecoveredLog(state, trusted, set(), image.state_time, image.state_number)
+
+
+class Restorer:
+    """Restores the files of one log after another."""
+
+    def __init__(self, files: Files, journal_files: list[JournalFile], report: Report) -> None:
+        self._files = files
+        self._journal = {file.number: file.file for file in journal_files}
+        self._report = report
+        self._is_unclean = not report.is_same_boot
+        self._loaded: tuple[int, memoryview] = (-1, memoryview(b""))
+
+    def restore(self, image: Image) -> RecoveredLog:
+        """Idempotent; raises StorageError if the disk is full."""
+        try:
+            return self._restore(image)
+        except OSError as error:
+            raise StorageError(f"log {image.uid} can't be restored: {error}") from error
+
+    def _restore(self, image: Image) -> RecoveredLog:
+        directory = f"{LOGS}/{image.uid}"
+        sizes = self._files.sizes(directory)
+        self._finish_swaps(image, directory, sizes)
+        bases = self._sort_out(image, directory, sizes)
+        damage = self._check(image, bases)
+        for segment, byte in self._cuts(image, bases, damage):
+            self._open(directory, segment).cut(byte)
+            bases[segment] = byte
+        flush = (image.flush_segment, image.flush_byte)
+        self._write(image, directory)
+        trusted = {
+            base: (state.size if base < flush[0] else flush[1] if base == flush[0] else 0)
+            for base, state in image.segments.items()
+        }
+        unsynced = {p.segment for p in image.pending} | {flush[0]}
+        must_restate = len(damage) > len(image.known.damage)
+        if image.was_async:
+            must_restate = self._read_on(image, directory) or must_restate
+            unsynced |= {base for base in image.segments if base >= flush[0]}
+        log = RecoveredLog(
+            image.final(tuple(damage)),
+            trusted,
+            unsynced,
+            image.state_time,
+            image.state_number,
+            must_restate,
+            is_recovering=image.was_async and self._is_unclean,
+        )
+        if damage:
+            self._report.damaged.append(image.uid)
+        if log.is_recovering:
+            self._report.recovering.append(image.uid)
+        return log
+
+    def _finish_swaps(self, image: Image, directory: str, sizes: dict[str, int]) -> None:
+        """Renames that followed a SWAP and may not have happened; files that no SWAP names go."""
+        for bases in image.swaps:
+            swap = _name(bases[0], "swap")
+            if swap in sizes:
+                for base in bases:
+                    self._unlink(directory, sizes, base)
+                self._files.rename(f"{directory}/{swap}", f"{directory}/{_name(bases[0])}")
+                sizes[_name(bases[0])] = sizes.pop(swap)
+            for base in bases[1:]:
+                if base not in image.segments:
+                    self._unlink(directory, sizes, base)
+        for name in [name for name in sizes if name.endswith(".swap")]:
+            self._files.unlink(f"{directory}/{name}")
+            del sizes[name]
+
+    def _sort_out(self, image: Image, directory: str, sizes: dict[str, int]) -> dict[int, int]:
+        """Remove what the journal says is gone, put aside what it does not know."""
+        first = min(image.segments)
+        kept: dict[int, int] = {}
+        for name, size in [*sizes.items()]:
+            stem, _, suffix = name.partition(".")
+            if suffix not in _SUFFIXES or not stem.isdigit():
+                moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
+                self._report.lost_found.append(moved)
+                continue
+            base = int(stem)
+            is_above = base > image.flush_segment and not image.was_async
+            if base < first or is_above:
+                self._unlink(directory, sizes, base)
+            elif suffix == "log" and base < image.flush_segment and base not in image.segments:
+                moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
+                self._report.lost_found.append(moved)
+            elif suffix == "log":
+                kept[base] = size
+        return kept
+
+    def _check(self, image: Image, bases: dict[int, int]) -> list[Damage]:
+        """What the synced files must have and don't."""
+        damage = list(image.known.damage)
+        for base, state in image.segments.items():
+            if base > image.flush_segment:
+                continue
+            expected = image.flush_byte if base == image.flush_segment else state.size
+            if bases.get(base, 0) < expected:
+                damage.append(Damage(base, bases.get(base, 0), expected))
+        return damage
+
+    def _cuts(
+        self, image: Image, bases: dict[int, int], damage: list[Damage]
+    ) -> list[tuple[int, int]]:
+        """Files that are longer than the synced log, and how long they should be."""
+        cuts = []
+        for base, state in image.segments.items():
+            if base > image.flush_segment or (base == image.flush_segment and image.was_async):
+                continue
+            expected = image.flush_byte if base == image.flush_segment else state.size
+            if bases.get(base, 0) > expected:
+                cuts.append((base, expected))
+        return cuts
+
+    def _write(self, image: Image, directory: str) -> None:
+        """The journal's bytes, neighbours in one write."""
+        if image.pending:
+            self._files.make_dir(directory)
+        run: list[Buffer] = []
+        start: Pending | None = None
+        end = 0
+        for pending in image.pending:
+            if start is None or pending.segment != start.segment or pending.byte != end:
+                self._write_run(directory, start, run)
+                start, run, end = pending, [], pending.byte
+            run.append(self._bytes(pending))
+            end += pending.length
+            self._report.replayed_bytes += pending.length
+        self._write_run(directory, start, run)
+
+    def _write_run(self, directory: str, start: Pending | None, run: list[Buffer]) -> None:
+        if start is not None and run:
+            self._open(directory, start.segment).write_at(start.byte, run)
+
+    def _bytes(self, pending: Pending) -> Buffer:
+        return self._journal[pending.number].read_at(pending.position, pending.length)
+
+    def _open(self, directory: str, base: int) -> File:
+        return self._files.open(f"{directory}/{_name(base)}", create=True)
+
+    def _unlink(self, directory: str, sizes: dict[str, int], base: int) -> None:
+        for suffix in _SUFFIXES:
+            if sizes.pop(_name(base, suffix), None) is not None:
+                self._files.unlink(f"{directory}/{_name(base, suffix)}")
+
+    def _read_on(self, image: Image, directory: str) -> bool:
+        """Take in what an async log's files have beyond what the journal knows.
+
+        The rest is cut off. True if the journal must be told.
+        """
+        known_end, known_marks = image.end_offset, len(image.known.marks)
+        before = {base: s for base, s in image.segments.items() if base <= image.flush_segment}
+        pending_end = max((p.segment for p in image.pending), default=image.flush_segment)
+        segments = {b: s for b, s in image.segments.items() if b <= pending_end} or before
+        present = self._files.sizes(directory)
+        end = image.end_offset
+        base = max(segments)
+        while True:
+            state = segments[base]
+            size, end, greatest = self._good_bytes(image, directory, base, state.size, end)
+            segments[base] = SegmentState(base, size, max(state.max_timestamp, greatest))
+            is_whole = present.get(_name(base), 0) <= size
+            if not is_whole:
+                self._open(directory, base).cut(size)
+            if not is_whole or end == base or _name(end) not in present:
+                break
+            base = end
+            segments[base] = SegmentState(base, 0, -1)
+        for name in present:
+            stem = name.partition(".")[0]
+            if stem.isdigit() and int(stem) > base:
+                self._files.unlink(f"{directory}/{name}")
+        image.lose_tail([segments[b] for b in sorted(segments)], end)
+        return image.end_offset != known_end or len(image.known.marks) != known_marks
+
+    def _good_bytes(
+        self, image: Image, directory: str, base: int, position: int, end: int
+    ) -> tuple[int, int, int]:
+        """(bytes, end offset, greatest timestamp) of the good batches from `position` on."""
+        name = f"{directory}/{_name(base)}"
+        greatest = -1
+        if not self._files.exists(name):
+            return position, end, greatest
+        file = self._files.open(name)
+        size = file.size()
+        marks = image.known.marks
+        while position + HEADER_SIZE <= size:
+            header = HEADER.unpack(file.read_at(position, HEADER_SIZE))
+            length = header[1] + LENGTH_OVERHEAD
+            is_fit = (
+                header[3] == MAGIC
+                and HEADER_SIZE <= length <= size - position
+                and header[0] >= end
+                and header[2] == marks.epoch_at(header[0])
+                and header[6] >= 0
+            )
+            if not is_fit:
+                break
+            if crc32c(file.read_at(position + CRC_START, length - CRC_START)) != header[4]:
+                break
+            position += length
+            end = header[0] + header[6] + 1
+            greatest = max(greatest, header[8])
+        return position, end, greatest
+
+
+def _name(base: int, suffix: str = "log") -> str:
+    return f"{base:020d}.{suffix}"

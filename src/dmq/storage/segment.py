@@ -1,0 +1,289 @@
+"""One segment: a .log file of whole batches with its sparse indexes, and the walk over headers.
+
+Owns where a batch lies in the file. Never opens a batch, never decides when to roll or to delete.
+The file appears with the first bytes and is opened through a pool, which may close it at any
+time; a slice that was handed out keeps its own reference. Called by log, reading and recovery.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from dmq.errors import CorruptError
+from dmq.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
+from dmq.storage.files import File, Files
+from dmq.storage.index import Index, load
+from dmq.storage.items import UNKNOWN_TIMESTAMP, SegmentState
+
+_WALK_BYTES = 8 * 1024
+_WALK_BYTES_MAX = 1024 * 1024
+_HINTS_MAX = 512
+
+
+class BatchPlace(NamedTuple):
+    """A batch in a segment, by its header."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    epoch: int
+
+
+def walk(
+    file: File, position: int, end: int, *, read_bytes: int = _WALK_BYTES
+) -> Iterator[BatchPlace]:
+    """The batches from `position` to `end`, by their headers.
+
+    Raises CorruptError at bytes that are no header.
+    """
+    start, data = position, b""
+    while position < end:
+        at = position - start
+        if at + HEADER_SIZE > len(data):
+            start, at = position, 0
+            data = file.read_at(position, min(read_bytes, end - position))
+            read_bytes = min(read_bytes * 2, _WALK_BYTES_MAX)
+        if len(data) - at < HEADER_SIZE:
+            raise CorruptError(f"{file.name}: no batch header at {position}")
+        base, length, epoch, magic, _, _, delta, _, max_timestamp, *_ = HEADER.unpack_from(data, at)
+        size = length + LENGTH_OVERHEAD
+        if magic != MAGIC or size < HEADER_SIZE or position + size > end or delta < 0:
+            raise CorruptError(f"{file.name}: no batch at {position}")
+        yield BatchPlace(position, size, base, base + delta, max_timestamp, epoch)
+        position += size
+
+
+class Segment:
+    """One segment of a log. `size` is what the log says, the file may be longer."""
+
+    __slots__ = (
+        "base",
+        "directory",
+        "file",
+        "first_timestamp",
+        "hints",
+        "index",
+        "max_timestamp",
+        "readable",
+        "size",
+        "suffix",
+        "trusted_bytes",
+    )
+
+    def __init__(self, directory: str, state: SegmentState, trusted_bytes: int = 0) -> None:
+        self.directory = directory
+        self.base = state.base
+        self.size = state.size
+        self.readable = state.size
+        """Bytes that the file has; less than `size` while a log that was cut waits for its turn."""
+        self.max_timestamp = state.max_timestamp
+        self.first_timestamp: int | None = None
+        """Greatest timestamp of the first batch; None: not known yet."""
+        self.index: Index | None = None if state.size else Index()
+        self.trusted_bytes = trusted_bytes
+        """Index files may be believed about bytes below this."""
+        self.hints: dict[int, int] = {}
+        """Offset of recent batches -> byte: sequential readers need no lookup."""
+        self.file: File | None = None
+        self.suffix = "log"
+        """"swap" while the file that replaces a segment waits for its turn to be durable."""
+
+    def state(self) -> SegmentState:
+        return SegmentState(self.base, self.size, self.max_timestamp)
+
+    def name(self, suffix: str = "") -> str:
+        return f"{self.directory}/{self.base:020d}.{suffix or self.suffix}"
+
+    def note(
+        self, position: int, length: int, base: int, last: int, max_timestamp: int, interval: int
+    ) -> None:
+        """A batch was placed at the end."""
+        if position == 0:
+            self.first_timestamp = max_timestamp
+            self.max_timestamp = max_timestamp
+        elif max_timestamp > self.max_timestamp != UNKNOWN_TIMESTAMP:
+            self.max_timestamp = max_timestamp
+        index = self.index
+        if index is not None and index.covered == position:
+            index.note(position, length, last - self.base, max_timestamp, interval)
+        hints = self.hints
+        if len(hints) >= _HINTS_MAX:
+            hints.clear()
+        hints[base] = position
+
+    def cut(self, size: int, end_offset: int) -> None:
+        """The log ends here now, in memory; the file is cut when that is durable."""
+        self.size = self.readable = size
+        self.max_timestamp = UNKNOWN_TIMESTAMP if size else -1
+        self.first_timestamp = None
+        self.hints.clear()
+        self.trusted_bytes = min(self.trusted_bytes, size)
+        if self.index is not None:
+            self.index.cut(size, end_offset - self.base)
+
+
+class SegmentFiles:
+    """The open files of all segments, the least recently used closed first."""
+
+    def __init__(self, files: Files, open_max: int) -> None:
+        self.files = files
+        self._open_max = max(open_max, 1)
+        self._open: OrderedDict[Segment, None] = OrderedDict()
+
+    def get(self, segment: Segment) -> File:
+        """Raises OSError if it can't be opened."""
+        file = segment.file
+        if file is not None:
+            self._open.move_to_end(segment)
+            return file
+        return self._keep(segment, self.files.open(segment.name()))
+
+    def create(self, segment: Segment) -> File:
+        return self._keep(segment, self.files.open(segment.name(), create=True))
+
+    def _keep(self, segment: Segment, file: File) -> File:
+        segment.file = file
+        self._open[segment] = None
+        while len(self._open) > self._open_max:
+            cold = self._open.popitem(last=False)[0]
+            cold.file = None
+            if cold.trusted_bytes == cold.size:
+                cold.index = None  # Its files say the same.
+        return file
+
+    def forget(self, segment: Segment) -> None:
+        segment.file = None
+        self._open.pop(segment, None)
+
+    def unlink(self, segment: Segment) -> None:
+        """Remove log and indexes; readers in flight keep what they have."""
+        self.forget(segment)
+        for suffix in ("log", "index", "timeindex"):
+            name = segment.name(suffix)
+            if self.files.exists(name):
+                self.files.unlink(name)
+
+
+class SegmentReader:
+    """Lookups in one segment; makes the index cover it first."""
+
+    def __init__(self, pool: SegmentFiles, segment: Segment, interval_bytes: int) -> None:
+        self._segment = segment
+        self._interval = interval_bytes
+        self._files = pool.files
+        self.file = pool.get(segment)
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """The first batch whose last offset is >= `offset`; None if it lies beyond."""
+        segment = self._segment
+        entry = self.index().floor(offset - segment.base)
+        if entry is not None and not self._is_true(entry):
+            segment.index, segment.trusted_bytes = None, 0  # It lies: make it anew.
+            entry = self.index().floor(offset - segment.base)
+        for place in walk(self.file, entry[1] if entry else 0, segment.readable):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def _is_true(self, entry: tuple[int, int]) -> bool:
+        """Whether the batch that an index entry names is there."""
+        try:
+            place = next(
+                walk(self.file, entry[1], self._segment.readable, read_bytes=HEADER_SIZE), None
+            )
+        except CorruptError:
+            return False
+        return place is not None and place.last_offset == entry[0] + self._segment.base
+
+    def first(self) -> BatchPlace | None:
+        return next(walk(self.file, 0, self._segment.readable, read_bytes=HEADER_SIZE), None)
+
+    def position(self, offset: int) -> int:
+        """The byte at which the first batch that reaches `offset` begins; the size if none."""
+        segment = self._segment
+        if offset <= segment.base:
+            return 0
+        known = segment.hints.get(offset)
+        if known is not None:
+            return known
+        place = self.find(offset)
+        if place is None:
+            return segment.readable
+        if len(segment.hints) >= _HINTS_MAX:
+            segment.hints.clear()
+        segment.hints[offset] = place.position
+        return place.position
+
+    def find_timestamp(self, timestamp: int, from_offset: int) -> BatchPlace | None:
+        """The first batch at or after `from_offset` with a timestamp >= `timestamp`."""
+        segment = self._segment
+        start = self.position(from_offset)
+        entry = self.index().time_floor(timestamp)
+        if entry is not None:
+            place = self.find(entry[1] + segment.base)
+            if place is not None and place.max_timestamp == entry[0]:
+                start = max(start, place.position)
+        for place in walk(self.file, start, segment.readable):
+            if place.max_timestamp >= timestamp and place.last_offset >= from_offset:
+                return place
+        return None
+
+    def find_max_timestamp(self) -> BatchPlace | None:
+        """The first batch that has the segment's greatest timestamp."""
+        index = self.index()
+        return self.find(self._segment.base + index.max_offset) if self._segment.readable else None
+
+    def max_timestamp(self) -> int:
+        segment = self._segment
+        if segment.max_timestamp == UNKNOWN_TIMESTAMP:
+            segment.max_timestamp = self.index().max_timestamp
+        return segment.max_timestamp
+
+    def index(self) -> Index:
+        """The index, covering all of the segment."""
+        segment = self._segment
+        index = segment.index
+        if index is None:
+            index = segment.index = self._load()
+        if index.covered < segment.readable:
+            self._extend(index)
+        return index
+
+    def _load(self) -> Index:
+        segment = self._segment
+        if segment.trusted_bytes <= 0:
+            return Index()
+        index = load(self._read("index"), self._read("timeindex"), segment.trusted_bytes)
+        if not index.offsets or not self._is_true((index.offsets[-1], index.positions[-1])):
+            return Index()
+        return index
+
+    def _read(self, suffix: str) -> bytes:
+        try:
+            file = self._files.open(self._segment.name(suffix))
+        except FileNotFoundError:
+            return b""
+        return file.read_at(0, file.size())
+
+    def _extend(self, index: Index) -> None:
+        base, interval = self._segment.base, self._interval
+        for place in walk(self.file, index.covered, self._segment.readable):
+            index.note(
+                place.position, place.size, place.last_offset - base, place.max_timestamp, interval
+            )
+
+
+def save_index(files: Files, segment: Segment, *, is_closed: bool) -> None:
+    """Write the index files as far as the index in memory covers the segment; not synced."""
+    index = segment.index
+    if index is None or index.covered < segment.size:
+        return
+    if is_closed:
+        index.note_time()
+    for suffix, raw in (("index", index.offset_bytes()), ("timeindex", index.time_bytes())):
+        file = files.open(segment.name(suffix), create=True)
+        file.cut(len(raw))
+        file.write_at(0, [raw])
+    segment.trusted_bytes = segment.size

@@ -1,0 +1,88 @@
+"""One turn: what all logs have to say, written as one journal record.
+
+Gathers items and afterwork while the logs write their segments; knows nothing of what they mean.
+The store makes it and ends it; a runtime calls `sync` in a worker thread in between.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from dmq.errors import FatalStorageError, StorageError
+from dmq.storage.files import File, Files
+from dmq.storage.journal import DIRECTORY, Body
+from dmq.types import Position
+
+if TYPE_CHECKING:
+    from dmq.storage.log import Log
+
+
+class Refusal(NamedTuple):
+    """A log whose staged appends at and beyond `end` did not happen: definite."""
+
+    log: "Log"
+    end: Position
+    error: StorageError
+
+
+class Fact(NamedTuple):
+    """Once the turn is durable, the journal has all of `uid` at `as_of` (None: it is dropped)."""
+
+    uid: int
+    as_of: int | None
+
+
+class Turn:
+    """A turn under way."""
+
+    __slots__ = (
+        "_directory_of",
+        "_file",
+        "after",
+        "body",
+        "facts",
+        "flags",
+        "is_forced",
+        "logs",
+        "now",
+        "refused",
+        "seq",
+        "stable",
+    )
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.body = Body()
+        self.flags = 0
+        self.is_forced = False
+        """Written even if it says nothing: the record that covers the one before."""
+        self.logs: list[Log] = []
+        self.stable: list[Log] = []
+        """Async logs whose stable end moved as soon as the turn was begun."""
+        self.refused: list[Refusal] = []
+        self.facts: list[Fact] = []
+        self.after: list[Callable[[], None]] = []
+        """What may touch files only when the turn is durable, in order."""
+        self.seq = -1
+        self._file: File | None = None
+        self._directory_of: Files | None = None
+
+    @property
+    def needs_sync(self) -> bool:
+        """False if only async batches were written: then `end_turn` may follow at once."""
+        return self._file is not None
+
+    def written(self, seq: int, file: File, directory_of: Files | None) -> None:
+        """The record is in the page cache; `directory_of` if the file's name is not durable."""
+        self.seq = seq
+        self._file = file
+        self._directory_of = directory_of
+
+    def sync(self) -> None:
+        """Make it durable; blocks, for a worker thread. Raises FatalStorageError."""
+        assert self._file is not None
+        try:
+            if self._directory_of is not None:
+                self._directory_of.sync_dir(DIRECTORY)
+            self._file.sync()
+        except OSError as error:
+            raise FatalStorageError(f"journal sync failed: {error}") from error
