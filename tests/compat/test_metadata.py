@@ -1,0 +1,164 @@
+"""Metadata at the wire, every version; topics that create themselves; topic ids; 10,000 topics."""
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from compat import batches, topics
+from compat.clients.client import Client, Record
+from compat.conftest import NewTopic, unique
+from compat.eventually import eventually
+from compat.matrix import PRODUCERS, every
+from compat.requests import FETCH_BY_ID, fetch, produce
+from compat.wire import (
+    NONE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    Connection,
+    only,
+    topic_id,
+)
+from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest
+from kafka.protocol.metadata import MetadataRequest
+
+INVALID_TOPIC = 17
+MANY = 10_000
+AT_ONCE = 1000
+
+
+def ask(connection: Connection, version: int, names: list[str] | None, **options: Any) -> Any:
+    kind = MetadataRequest.MetadataRequestTopic
+    asked = None if names is None else [kind(name=name) for name in names]
+    request = MetadataRequest(topics=asked, **{"allow_auto_topic_creation": False, **options})
+    return connection.call(request, version)
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_every_version_describes_topic_and_broker(
+    version: int, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic(partitions=3)
+    with Connection(bootstrap) as connection:
+        answer = ask(connection, version, [topic])
+        identity = topic_id(connection, topic)
+    broker = only(answer.brokers)
+    assert f"{broker.host}:{broker.port}" == bootstrap
+    assert version < 1 or answer.controller_id == broker.node_id
+    assert version < 2 or answer.cluster_id
+    found = only(answer.topics)
+    assert (found.error_code, found.name) == (NONE, topic)
+    assert version < 1 or not found.is_internal
+    assert version < 10 or found.topic_id == identity
+    assert sorted(part.partition_index for part in found.partitions) == [0, 1, 2]
+    for part in found.partitions:
+        assert (part.error_code, part.leader_id) == (NONE, broker.node_id)
+        assert part.replica_nodes == part.isr_nodes == [broker.node_id]
+        assert version < 5 or part.offline_replicas == []
+        assert version < 7 or part.leader_epoch >= 0
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_all_topics_and_none(version: int, bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with Connection(bootstrap) as connection:
+        # An empty list means all in version 0, and none afterwards; null means all.
+        everything = ask(connection, version, [] if version == 0 else None)
+        assert topic in {found.name for found in everything.topics}
+        if version > 0:
+            assert ask(connection, version, []).topics == []
+
+
+@pytest.mark.parametrize("version", [4, 8, 9, 12, 13])
+def test_a_topic_is_created_only_if_the_client_allows_it(
+    version: int, bootstrap: str, topic: str
+) -> None:
+    with Connection(bootstrap) as connection:
+        refused = only(ask(connection, version, [topic]).topics)
+        assert refused.error_code == UNKNOWN_TOPIC_OR_PARTITION
+        assert topic not in {found.name for found in ask(connection, 9, None).topics}
+        ask(connection, version, [topic], allow_auto_topic_creation=True)
+        eventually(lambda: topics.is_usable(connection, topic, 1), f"{topic} creates itself")
+
+
+def test_old_versions_always_create(bootstrap: str, topic: str) -> None:
+    with Connection(bootstrap) as connection:
+        ask(connection, 1, [topic])
+        eventually(lambda: topics.is_usable(connection, topic, 1), f"{topic} creates itself")
+
+
+@every(PRODUCERS)
+def test_a_producers_first_record_creates_its_topic(client: Client) -> None:
+    topic = unique()
+    if client.name == "kcat":
+        # kcat asks for the end first, to know where its record will be.
+        client.topics()
+    places = client.produce(topic, [Record(b"k", b"v")])
+    assert [place.offset for place in places] == [0]
+
+
+@pytest.mark.parametrize("name", ["a b", "..", ".", "x" * 250, "sla/sh", "naïve"])
+def test_a_bad_name_is_refused_and_not_created(name: str, bootstrap: str) -> None:
+    with Connection(bootstrap) as connection:
+        found = only(ask(connection, 12, [name], allow_auto_topic_creation=True).topics)
+        assert (found.error_code, found.name) == (INVALID_TOPIC, name)
+        assert name not in {topic.name for topic in ask(connection, 12, None).topics}
+
+
+def test_a_topic_is_found_by_its_id(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    kind = MetadataRequest.MetadataRequestTopic
+    with Connection(bootstrap) as connection:
+        wanted = [
+            kind(name=None, topic_id=topic_id(connection, topic)),
+            kind(name=None, topic_id=uuid.uuid4()),
+        ]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        found = connection.call(request, 12).topics
+    codes = {answer.name: answer.error_code for answer in found}
+    assert codes == {topic: NONE, None: UNKNOWN_TOPIC_ID}
+
+
+def test_a_topic_made_again_has_another_id(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with Connection(bootstrap) as connection:
+        former = topic_id(connection, topic)
+        assert produce(connection, topic, batches.build([b"x"])).error_code == NONE
+        topics.delete(bootstrap, topic)
+        eventually(lambda: _is_gone(connection, topic), f"{topic} is gone")
+        by_former = {"partition_options": {"topic_id": former}, "version": FETCH_BY_ID}
+        assert fetch(connection, "", offset=0, **by_former).error_code == UNKNOWN_TOPIC_ID
+        topics.create(bootstrap, topic)
+        assert topic_id(connection, topic) != former
+        assert fetch(connection, "", offset=0, **by_former).error_code == UNKNOWN_TOPIC_ID
+        assert bytes(fetch(connection, topic, offset=0).records) == b""
+
+
+def _is_gone(connection: Connection, topic: str) -> bool:
+    return bool(topics.describe(connection, topic).error_code == UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@pytest.fixture(scope="module")
+def many_topics(bootstrap: str) -> Iterator[set[str]]:
+    """10,000 topics, which are gone again afterwards."""
+    prefix = unique("many")
+    names = [f"{prefix}-{index}" for index in range(MANY)]
+    with Connection(bootstrap, timeout_s=60) as connection:
+        for start in range(0, MANY, AT_ONCE):
+            wanted = [topics.creatable(name) for name in names[start : start + AT_ONCE]]
+            request = CreateTopicsRequest(topics=wanted, timeout_ms=60_000, validate_only=False)
+            answers = connection.call(request, 5).topics
+            assert {answer.error_code for answer in answers} == {NONE}
+        yield set(names)
+        for start in range(0, MANY, AT_ONCE):
+            doomed = names[start : start + AT_ONCE]
+            request = DeleteTopicsRequest(topic_names=doomed, timeout_ms=60_000)
+            answers = connection.call(request, 5).responses
+            assert {answer.error_code for answer in answers} == {NONE}
+
+
+@every(PRODUCERS)
+def test_ten_thousand_topics_are_listed(client: Client, many_topics: set[str]) -> None:
+    eventually(
+        lambda: many_topics <= client.topics(), f"{client.name} lists {MANY} topics", within_s=60
+    )
