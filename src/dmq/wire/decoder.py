@@ -2,10 +2,12 @@
 
 Neighbouring fields of fixed width, and the length byte or count that follows them, are read by one
 `struct` call; objects are filled without calling their constructor; records stay a view of the
-input. The generated function looks like what one would write by hand:
+input. What is generated looks like what one would write by hand:
 
-    o1 = new(FetchTopic)
-    n, = unpack2(buf, p); p += 1 ...
+    o10 = new(FetchPartition)
+    o10.partition, o10.fetch_offset, o10.partition_max_bytes, t = unpack13(buf, p)
+    p += 17
+    if t: p = skip_tags(buf, p, end, t)
 
 Bounds: a string or a byte field may run past the end (a slice can't), but then the position is past
 the end too, and the next read or the last line of the function finds out. Counts are checked

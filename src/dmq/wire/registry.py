@@ -49,7 +49,7 @@ class Api:
     def advertised_min_version(self) -> int:
         """What ApiVersions says. For Produce it is 0, though versions before 3 are refused:
 
-        librdkafka before 2.11 judges from it whether it may compress (KAFKA-18659).
+        older librdkafka judges from it whether it may compress (KAFKA-18659).
         """
         return 0 if self.key == PRODUCE else self.min_version
 

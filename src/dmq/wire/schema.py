@@ -17,8 +17,6 @@ from dmq.wire.primitives import FIXED
 Kind = str | type | list[Any]
 """A primitive by name, a message class, or a list with one of these for an array of it."""
 
-LATEST = 1 << 15
-
 _UNSET: Any = object()
 _ZEROS: dict[str, Any] = {
     "bool": False,

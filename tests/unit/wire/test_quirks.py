@@ -92,6 +92,11 @@ class TestHeaders:
         raw = registry.encode_response_header(key, version, -5)
         assert registry.decode_response_header(key, version, raw) == (-5, len(raw))
 
+    @pytest.mark.parametrize("raw", ["000000", "00000007", "00000007 01 00 05", "00000007 ff"])
+    def test_a_broken_response_header_is_refused(self, raw: str) -> None:
+        with pytest.raises(ProtocolError):
+            registry.decode_response_header(3, 9, bytes.fromhex(raw))
+
 
 class TestTable:
     def test_unknown_key(self) -> None:
@@ -106,7 +111,7 @@ class TestTable:
                 PRODUCE.encode_response(version, ProduceResponse())
 
     def test_produce_is_advertised_from_zero(self) -> None:
-        """librdkafka before 2.11 would not compress otherwise (KAFKA-18659)."""
+        """librdkafka 2.0 would not compress otherwise (KAFKA-18659)."""
         assert (PRODUCE.advertised_min_version, PRODUCE.min_version) == (0, 3)
         assert FETCH.advertised_min_version == FETCH.min_version == 4
 
@@ -259,6 +264,11 @@ class TestBounds:
         message, end = METADATA.decode_request_end(9, raw + b"abc")
         assert message.topics is None
         assert end == len(raw)
+
+    @pytest.mark.parametrize(("count", "elements"), [("65", 100), ("ff7f", 16382)])
+    def test_a_count_that_the_bytes_cannot_hold(self, count: str, elements: int) -> None:
+        with pytest.raises(ProtocolError, match=f"topics: {elements} elements announced, 9 bytes"):
+            METADATA.decode_request(9, bytes.fromhex(count) + bytes(9))
 
     def test_all_elements_together_are_bounded(self) -> None:
         """Two-byte topics would each take a hundred bytes of memory."""
