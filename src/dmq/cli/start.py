@@ -26,6 +26,9 @@ NOT_SETTINGS = (
 )
 """Variables of ours that set nothing of a broker."""
 
+_UP_DEFAULTS = {"journal.max.bytes": 64 << 20, "journal.file.bytes": 16 << 20}
+"""A person's broker reserves less of the disk than a service does."""
+
 _DURABILITY_MEANS = {
     "sync": "an acknowledged record is on disk",
     "async": "an acknowledged record may be lost when the machine fails",
@@ -54,6 +57,8 @@ def _up(options: Options) -> int:
     if flags["durability"] not in (None, *DURABILITIES):
         raise usage(f"--durability {flags['durability']!r} is unknown", "Use sync or async.")
     flags |= _settings(options)
+    if not any(name in flags or _variable(name) in os.environ for name in _UP_DEFAULTS):
+        flags |= _UP_DEFAULTS
     if options.get("data"):
         flags["log.dirs"] = options["data"]
     if "log.dirs" in flags or "log.dir" in flags or "data.dir" in flags:
@@ -61,7 +66,7 @@ def _up(options: Options) -> int:
     import shutil
     import tempfile
 
-    flags["log.dirs"] = tempfile.mkdtemp(prefix="dmq-")
+    flags["log.dirs"] = tempfile.mkdtemp(prefix="dmq-up-")
     try:
         return _run(_config(flags), options, is_temporary=True)
     finally:
@@ -74,6 +79,10 @@ def _serve(options: Options) -> int:
     if path and not os.path.exists(str(path)):  # noqa: PTH110  pathlib is not imported yet.
         raise not_found(f"There is no configuration file {path!r}", "Give --config one.")
     return _run(_config(_settings(options), str(path) if path else None), options)
+
+
+def _variable(name: str) -> str:
+    return "DMQ_" + name.upper().replace(".", "_")
 
 
 def _refuse_optimized() -> None:

@@ -1,0 +1,149 @@
+"""`dmq up` and `dmq serve` up to the point where the broker takes over."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from dmq.cli import app as tree
+from dmq.cli import start
+from dmq.cli.app import run
+from dmq.cli.exits import Exit
+from dmq.cli.fast import SERVE, UP, parse
+from dmq.doors.serve import Ready
+
+READY = Ready(1, "abc", "/data", {"PLAINTEXT": ("127.0.0.1", 9092)}, 0.05, "nothing to recover")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("DMQ_")]:
+        monkeypatch.delenv(name)
+
+
+def test_plain_options_are_read_without_typer() -> None:
+    args = ["--port", "0", "--data=/d", "--set", "a=1", "--set=b=2", "-q", "--json"]
+    assert parse(args, UP) == {
+        "port": "0",
+        "data": "/d",
+        "settings": ["a=1", "b=2"],
+        "quiet": True,
+        "json": True,
+    }
+    assert parse([], UP) == {}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--help"],
+        ["--port"],
+        ["--port", "x"],
+        ["--port", "-1"],
+        ["word"],
+        ["--quiet=yes"],
+        ["--prt=1"],
+    ],
+    ids=" ".join,
+)
+def test_anything_else_is_left_to_typer(args: list[str]) -> None:
+    assert parse(args, UP) is None
+
+
+@pytest.mark.parametrize(("name", "table"), [("up", UP), ("serve", SERVE)])
+def test_both_roads_have_the_same_options(name: str, table: dict[str, str]) -> None:
+    group = typer.main.get_command(tree.app)
+    command = group.get_command(typer.Context(group), name)  # type: ignore[attr-defined, arg-type]
+    slow = {opt: param.name for param in command.params for opt in param.opts}
+    assert {opt: name for opt, name in slow.items() if opt not in ("--help", "-h")} == table
+
+
+def error_of(capsys: pytest.CaptureFixture[str]) -> str:
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+def test_more_brokers_are_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    assert start.up({"brokers": "3"}) == Exit.FAILURE
+    assert "3 brokers can't form a cluster yet" in error_of(capsys)
+
+
+def test_an_unknown_durability(capsys: pytest.CaptureFixture[str]) -> None:
+    assert start.up({"durability": "maybe"}) == Exit.USAGE
+    assert "sync or async" in error_of(capsys)
+
+
+def test_all_problems_of_the_settings_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text("num.partitions: many\n")
+    monkeypatch.setenv("DMQ_NODE_ID", "first")
+    assert start.serve({"config": str(path), "settings": ["prot=1"]}) == Exit.USAGE
+    lines = error_of(capsys).splitlines()
+    assert len(lines) == 3
+    assert any("broker.yaml:1" in line and "num.partitions" in line for line in lines)
+    assert any("DMQ_NODE_ID" in line for line in lines)
+    assert any("prot" in line and "did you mean port?" in line for line in lines)
+
+
+def test_a_setting_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert start.serve({"settings": ["node.id"]}) == Exit.USAGE
+    assert "--set name=value" in error_of(capsys)
+
+
+def test_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start.serve({"config": str(tmp_path / "none.yaml")}) == Exit.NOT_FOUND
+    assert "none.yaml" in error_of(capsys)
+
+
+def test_flags_are_stronger_than_environment_and_that_than_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "broker.yaml"
+    path.write_text("num.partitions: 2\nnode.id: 2\nport: 2\n")
+    monkeypatch.setenv("DMQ_NODE_ID", "3")
+    monkeypatch.setenv("DMQ_PORT", "3")
+    monkeypatch.setenv("DMQ_BOOTSTRAP_SERVERS", "somewhere:1")
+    config = start._config({"port": "4"}, str(path))
+    assert (config.num_partitions, config.node_id, config.port) == (2, 3, 4)
+
+
+def test_the_short_way_and_the_long_way_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = {"port": "4", "durability": "async", "num.partitions": "7", "log.dirs": "/d"}
+    short = start._config(dict(flags))
+    monkeypatch.setenv("DMQ_NODE_ID", "1")
+    long = start._config(dict(flags))
+    for name in ("port", "durability", "num_partitions", "log_dirs", "node_id"):
+        assert getattr(short, name) == getattr(long, name)
+
+
+def test_assertions_can_not_be_turned_off() -> None:
+    for command in ("up", "serve"):
+        done = subprocess.run(
+            [sys.executable, "-O", "-m", "dmq", command],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == Exit.FAILURE
+        assert "python -O" in done.stderr
+
+
+def test_the_banner_says_what_a_person_needs() -> None:
+    text = start.banner(READY, "async", 0.31, True, ("", ""))
+    assert "ready in 0.31 s" in text
+    assert "127.0.0.1:9092" in text
+    assert "temporary" in text
+    assert "may be lost" in text
+    assert "temporary" not in start.banner(READY, "sync", 0.31, False, ("", ""))
+
+
+def test_the_typer_road_leads_to_the_same_place(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["up", "--brokers", "2"]) == Exit.FAILURE
+    assert "can't form a cluster yet" in capsys.readouterr().err
