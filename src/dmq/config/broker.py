@@ -123,7 +123,7 @@ class BrokerConfig(
         every address.
         """
         protocols = parse_protocol_map(self.listener_security_protocol_map)
-        for advertised in parse_listeners(self.advertised_listeners, protocols):
+        for advertised in parse_listeners(self.advertised_listeners or (), protocols):
             if advertised.name == listener.name:
                 return advertised.host, advertised.port or bound_port
         return (hostname if listener.host in ANY_HOST else listener.host), bound_port
@@ -198,7 +198,7 @@ def _check_advertised(config: BrokerConfig) -> None:
         listeners = config.kafka_listeners
     except ValueError:
         return  # Told by _check_listeners.
-    check_advertised(parse_listeners(config.advertised_listeners, protocols), listeners)
+    check_advertised(parse_listeners(config.advertised_listeners or (), protocols), listeners)
 
 
 def _check_journal(config: BrokerConfig) -> None:

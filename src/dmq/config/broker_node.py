@@ -18,7 +18,7 @@ from dmq.config.definitions import (
     setting,
 )
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOLS = ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")
 PROTOCOL_MAP = ",".join(f"{protocol}:{protocol}" for protocol in PROTOCOLS)
 
 
@@ -73,9 +73,9 @@ class NodeSettings:
         "The Kafka door's addresses, each NAME://host:port. Without it, PLAINTEXT://`host`:`port`.",
         importance=HIGH,
     )
-    advertised_listeners: tuple[str, ...] = setting(
+    advertised_listeners: tuple[str, ...] | None = setting(
         LIST,
-        (),
+        None,
         "The addresses that clients are told, one for each listener by name. Without it they are "
         "told the listeners; needed when these bind 0.0.0.0 or lie behind a translation of "
         "addresses.",

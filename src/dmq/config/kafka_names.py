@@ -2,7 +2,8 @@
 
 IGNORED names tune machinery that is not here: they are accepted with a warning. REFUSED prefixes
 promise protection or plug-ins that are not here: ignoring one of them would be a lie, so it is an
-error. Used by `load.py` only.
+error. DIFFERENT are the settings that both have with another default or reach here, and why. Used by
+`load.py`, `document.py` and the test that holds our tables against a real Kafka's.
 """
 
 REFUSED_PREFIXES = (
@@ -58,3 +59,23 @@ IGNORED = frozenset(
     transaction.state.log.load.buffer.size
     """.split()  # noqa: SIM905  One name per line would be a hundred lines.
 )
+
+DIFFERENT = {
+    "default.replication.factor": "-1 chooses by the size of the cluster",
+    "flush.ms": "`async` topics are synced by the clock; Kafka leaves it to the kernel",
+    "listener.security.protocol.map": "fixed at start",
+    "listeners": "fixed at start; without authentication only this machine is let in",
+    "log.dirs": "a broker needs one",
+    "log.flush.interval.ms": "as `flush.ms`",
+    "max.connections": "everything has a bound",
+    "node.id": "a first broker needs no file",
+    "num.io.threads": "one event loop",
+    "num.network.threads": "one event loop",
+    "offsets.topic.replication.factor": "-1 chooses by the size of the cluster",
+    "queued.max.request.bytes": "everything has a bound",
+    "share.coordinator.state.topic.replication.factor": "-1 chooses by the size of the cluster",
+    "socket.listen.backlog.size": "bursts of new connections are cheap to queue",
+    "socket.receive.buffer.bytes": "the system grows it as needed",
+    "socket.send.buffer.bytes": "the system grows it as needed",
+    "transaction.state.log.replication.factor": "-1 chooses by the size of the cluster",
+}
