@@ -8,24 +8,18 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from dmq.broker.answer import Answer, when_all
+from dmq.broker.admin import Admin
+from dmq.broker.answer import Answer
 from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
 from dmq.broker.offsets import FoundOffset, list_offset
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
 from dmq.config.broker import BrokerConfig
+from dmq.config.settings import Settings
 from dmq.errors import DmqError, ErrorCode, KafkaError
 from dmq.machines.cluster import ClusterMachine
-from dmq.machines.commands import (
-    AllocateProducerIds,
-    CreatePartitions,
-    CreateTopics,
-    NewTopic,
-    PartitionsCreated,
-    ProducerIds,
-    TopicCreated,
-)
+from dmq.machines.commands import AllocateProducerIds, ProducerIds
 from dmq.machines.machine import Command
 from dmq.machines.records import FeatureRange
 from dmq.machines.state import ClusterState, TopicState
@@ -94,7 +88,7 @@ class Service:
         self._cluster = cluster
         self._metadata = metadata
         self._replicas = replicas
-        self._new_uuid = new_uuid
+        self.admin = Admin(self.submit, self._settings, cluster, replicas, new_uuid)
         self._producer_ids = range(0)
         self._producer_id_block: Answer[ProducerIds] | None = None
 
@@ -172,51 +166,12 @@ class Service:
             return error.code
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def create_topics(self, command: CreateTopics) -> Answer[list[TopicCreated]]:
-        """Create topics; the answer comes when their partitions take records here."""
-        created = self.submit(command)
-        return self._when_serving(created, lambda results: [r.name for r in results if not r.error])
-
-    def create_partitions(self, command: CreatePartitions) -> Answer[list[PartitionsCreated]]:
-        """Add partitions; the answer comes when they take records here."""
-        created = self.submit(command)
-        return self._when_serving(created, lambda results: [r.name for r in results if not r.error])
-
-    def auto_create(self, names: list[str]) -> Answer[dict[str, KafkaError | None]]:
-        """Create topics with the broker's defaults; what went wrong with each, if anything."""
-        command = CreateTopics(
-            tuple(NewTopic(name, self._new_uuid()) for name in dict.fromkeys(names)),
-            default_partitions=self.config.num_partitions,
-            default_replication_factor=self.config.default_replication_factor,
-        )
-        return self.create_topics(command).map(
-            lambda results: {result.name: result.error for result in results}
-        )
-
-    def _when_serving(self, created: Answer[R], names: Callable[[R], list[str]]) -> Answer[R]:
-        """`created`, held back until all partitions of these topics are committed here."""
-        answer: Answer[R] = Answer()
-
-        def on_created(done: Answer[R]) -> None:
-            try:
-                results = done.get()
-            except DmqError as error:
-                answer.fail(error)
-                return
-            topics = [self._replicas.topics.get(name) for name in names(results)]
-            partitions = [p for topic in topics if topic for p in topic.partitions.values()]
-            serving: list[Answer[None]] = [p.settled() for p in partitions]
-            when_all(serving, lambda: answer.resolve(results))
-
-        created.on_done(on_created)
-        return answer
-
     def submit(self, command: Command[R]) -> Answer[R]:
         """Give the metadata machine a command of `machines.commands`."""
         return self._metadata.submit(command, self.now())
 
-    def new_uuid(self) -> UUID:
-        return self._new_uuid()
+    def _settings(self) -> Settings:
+        return self._replicas.settings
 
     # --- records -----------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def handle(service: Service, call: Call, request: MetadataRequest) -> None:
         ]
         _reply(service, call, topics)
 
-    service.auto_create(missing).on_done(on_created)
+    service.admin.auto_create(missing).on_done(on_created)
 
 
 def _look_up(service: Service, name: str | None, topic_id: UUID) -> MetadataResponseTopic:

@@ -1,0 +1,154 @@
+"""The verbs that change what exists: topics, partitions, configs.
+
+Each gives the metadata machine a command and answers when that is committed and, where there is something
+to wait for, when it is true on this broker too. The values that go in and come out are the machine's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from dmq.broker.answer import Answer, when_all
+from dmq.broker.replicas import Replicas
+from dmq.config.definitions import ResourceType
+from dmq.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_defaults,
+    describe_group,
+    describe_topic,
+)
+from dmq.config.settings import Settings
+from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.machines.cluster import ClusterMachine
+from dmq.machines.commands import AlterConfigs, CreatePartitions, CreateTopics, DeleteTopics
+from dmq.machines.commands import ConfigAltered as ConfigAltered
+from dmq.machines.commands import ConfigChange as ConfigChange
+from dmq.machines.commands import MorePartitions as MorePartitions
+from dmq.machines.commands import NewTopic as NewTopic
+from dmq.machines.commands import PartitionsCreated as PartitionsCreated
+from dmq.machines.commands import TopicCreated as TopicCreated
+from dmq.machines.commands import TopicDeleted as TopicDeleted
+from dmq.machines.configs import check_resource
+from dmq.machines.machine import Command
+
+R = TypeVar("R")
+
+
+class Submit(Protocol):
+    def __call__(self, command: Command[R]) -> Answer[R]: ...
+
+
+class Named(Protocol):
+    """A result of one topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def error(self) -> KafkaError | None: ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+class Admin:
+    """See the module."""
+
+    def __init__(
+        self,
+        submit: Submit,
+        settings: Callable[[], Settings],
+        cluster: ClusterMachine,
+        replicas: Replicas,
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        self._submit = submit
+        self._settings = settings
+        self._cluster = cluster
+        self._replicas = replicas
+        self.new_uuid = new_uuid
+
+    # --- topics ------------------------------------------------------------------------------
+
+    def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> Answer[list[TopicCreated]]:
+        """Create topics; the answer comes when their partitions take records here."""
+        config = self._settings().effective
+        created = self._submit(
+            CreateTopics(
+                tuple(topics),
+                validate_only,
+                default_partitions=config.num_partitions,
+                default_replication_factor=config.default_replication_factor,
+            )
+        )
+        return created if validate_only else self._when_serving(created)
+
+    def auto_create(self, names: list[str]) -> Answer[dict[str, KafkaError | None]]:
+        """Create topics with the broker's defaults; what went wrong with each, if anything."""
+        topics = [NewTopic(name, self.new_uuid()) for name in dict.fromkeys(names)]
+        return self.create_topics(topics).map(
+            lambda results: {result.name: result.error for result in results}
+        )
+
+    def delete_topics(
+        self, topics: Iterable[tuple[str | None, UUID]]
+    ) -> Answer[list[TopicDeleted]]:
+        """Delete topics by name or id; the answer comes when that is committed."""
+        targets = tuple(topics)
+        if not self._settings().effective.delete_topic_enable:
+            error = KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+            return Answer.of([TopicDeleted(*target, error) for target in targets])
+        return self._submit(DeleteTopics(targets))
+
+    def create_partitions(
+        self, topics: Iterable[MorePartitions], *, validate_only: bool = False
+    ) -> Answer[list[PartitionsCreated]]:
+        """Add partitions; the answer comes when they take records here."""
+        created = self._submit(CreatePartitions(tuple(topics), validate_only))
+        return created if validate_only else self._when_serving(created)
+
+    def _when_serving(self, created: Answer[list[N]]) -> Answer[list[N]]:
+        """`created`, held back until all partitions of these topics are committed here."""
+        answer: Answer[list[N]] = Answer()
+
+        def on_created(done: Answer[list[N]]) -> None:
+            try:
+                results = done.get()
+            except DmqError as error:
+                answer.fail(error)
+                return
+            names = [result.name for result in results if result.error is None]
+            topics = [self._replicas.topics.get(name) for name in names]
+            partitions = [p for topic in topics if topic for p in topic.partitions.values()]
+            when_all([p.settled() for p in partitions], lambda: answer.resolve(results))
+
+        created.on_done(on_created)
+        return answer
+
+    # --- configs -----------------------------------------------------------------------------
+
+    def alter_configs(
+        self, changes: Iterable[ConfigChange], *, replace: bool, validate_only: bool
+    ) -> Answer[list[ConfigAltered]]:
+        """Change configs, each resource by itself; `replace` unsets what is not mentioned."""
+        return self._submit(AlterConfigs(tuple(changes), replace, validate_only))
+
+    def describe_new_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """Every config of a topic that sets `overrides`, whether it exists already or not."""
+        return describe_topic(overrides, self._settings())
+
+    def describe_configs(self, resource: int, name: str) -> list[ConfigEntry]:
+        """Every config of a resource. Raises KafkaError for one that is not there."""
+        kind = check_resource(self._cluster.state, resource, name)
+        own = self._cluster.state.config(kind, name)
+        if kind is ResourceType.TOPIC:
+            return describe_topic(own, self._settings())
+        if kind is ResourceType.BROKER:
+            settings = self._settings()
+            return describe_broker(settings) if name else describe_cluster_defaults(settings)
+        if kind is ResourceType.GROUP:
+            return describe_group(own, self._settings())
+        return describe_client_metrics(own)
