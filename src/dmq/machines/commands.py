@@ -16,7 +16,7 @@ from dmq.types import NIL_UUID
 
 SUPPORTED_FEATURES: Mapping[str, FeatureRange] = {"dmq.version": FeatureRange(1, 1)}
 """What this version can run. `dmq.version` is the level of records and of the peer protocol;
-features of Kafka's (`group.version`, `transaction.version`) come with the parts that they turn on."""
+features of Kafka's (`group.version`, `transaction.version`) come with what they turn on."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

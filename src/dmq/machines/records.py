@@ -144,20 +144,20 @@ def encode(fact: Fact) -> Record:
 
 def decode(record: Record) -> Fact:
     """A record as a fact. Raises RecordError for what we can't read."""
-    kind, _, rest = record.key.decode().partition("/")
-    decoder = _DECODERS.get(kind)
-    if decoder is None:
-        raise RecordError(f"metadata record of unknown kind {kind!r}")
-    if record.value is None:
-        return decoder(rest, None)
     try:
+        kind, _, rest = record.key.decode().partition("/")
+        decoder = _DECODERS.get(kind)
+        if decoder is None:
+            raise RecordError(f"metadata record of unknown kind {kind!r}")
+        if record.value is None:
+            return decoder(rest, None)
         body = _decode_json(record.value.decode())
         version = body["v"]
         if version != VERSION:
             raise RecordError(f"metadata record {kind!r} of unknown version {version}")
         return decoder(rest, body)
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"metadata record {kind!r} can't be read: {error!r}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RecordError(f"metadata record {record.key!r} can't be read: {error!r}") from error
 
 
 def _value(**body: Any) -> bytes:
