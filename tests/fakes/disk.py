@@ -1,0 +1,356 @@
+"""A disk that loses what was not synced, in the worst order that a real one may choose.
+
+Per file it keeps the synced image and the operations since. `power_cut` gives each unsynced sector
+any prefix of the writes to it, the size any of the sizes since the sync, and undoes any subset of
+unsynced directory operations. `kill` is the end of the process only: the page cache stays. A
+`budget` of operations ends in `Crash`, so a crash may hit anywhere. On top: bit flips, a full
+disk, syncs that fail.
+"""
+
+import errno
+import random
+from collections.abc import Sequence
+from typing import Union
+from uuid import UUID
+
+Buffer = bytes | bytearray | memoryview
+SECTOR = 32
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+class Inode:
+    """A file's bytes: synced, and as the page cache shows them."""
+
+    def __init__(self) -> None:
+        self.synced = bytearray()
+        self.now = bytearray()
+        self.ops: list[tuple[int, bytes | None]] = []
+        """(position, bytes) of writes, (size, None) of cuts, since the last sync."""
+
+    def do(self, op: tuple[int, bytes | None]) -> None:
+        apply(self.now, op)
+        self.ops.append(op)
+
+    def sync(self) -> None:
+        if self.ops:
+            self.synced = bytearray(self.now)
+            self.ops.clear()
+
+    def lose(self, rng: random.Random) -> None:
+        """What a power cut leaves of it."""
+        if not self.ops:
+            self.now = bytearray(self.synced)
+            return
+        versions = [bytearray(self.synced)]
+        for op in self.ops:
+            version = bytearray(versions[-1])
+            apply(version, op)
+            versions.append(version)
+        mode = rng.random()
+        if mode < 0.3:
+            size = len(versions[-1])
+        elif mode < 0.4:
+            size = len(versions[0])
+        else:
+            size = len(rng.choice(versions))
+        out = bytearray(size)
+        for at in range(0, size, SECTOR):
+            version = versions[-1] if mode < 0.2 else rng.choice(versions)
+            sector = version[at : min(at + SECTOR, size)]
+            out[at : at + len(sector)] = sector
+        self.synced = out
+        self.now = bytearray(out)
+        self.ops.clear()
+
+
+def apply(buf: bytearray, op: tuple[int, bytes | None]) -> None:
+    at, data = op
+    if data is None:
+        if at <= len(buf):
+            del buf[at:]
+        else:
+            buf.extend(bytes(at - len(buf)))
+        return
+    if len(buf) < at:
+        buf.extend(bytes(at - len(buf)))
+    buf[at : at + len(data)] = data
+
+
+class Folder:
+    """A directory."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+
+
+Node = Union[Inode, Folder]
+
+
+class Entry:
+    """An unsynced directory operation, undone with `undo`."""
+
+    def __init__(
+        self, folders: tuple[Folder, ...], names: tuple[str, ...], node: Node, kind: str
+    ) -> None:
+        self.folders, self.names, self.node, self.kind = folders, names, node, kind
+        self.replaced: Node | None = None
+
+    def undo(self) -> None:
+        folder, name = self.folders[0], self.names[0]
+        if self.kind == "add":
+            if folder.entries.get(name) is self.node:
+                del folder.entries[name]
+        elif self.kind == "del":
+            folder.entries.setdefault(name, self.node)
+        else:
+            target, new = self.folders[1], self.names[1]
+            if target.entries.get(new) is self.node and name not in folder.entries:
+                del target.entries[new]
+                folder.entries[name] = self.node
+                if self.replaced is not None:
+                    target.entries[new] = self.replaced
+
+
+class FakeFile:
+    """An open file of a fake disk."""
+
+    def __init__(self, disk: "FakeDisk", name: str, inode: Inode) -> None:
+        self._disk = disk
+        self.name = name
+        self.inode = inode
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "a fake file has no descriptor")
+
+    def read_at(self, position: int, length: int) -> bytes:
+        return bytes(self.inode.now[position : position + length])
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
+        self._disk.tick()
+        data = b"".join(parts)
+        room = self._disk.room(self.inode, position + len(data))
+        if room < len(data):
+            kept = self._disk.rng.randint(0, max(room, 0))
+            if kept:
+                self.inode.do((position, data[:kept]))
+            raise OSError(errno.ENOSPC, "no space left", self.name)
+        self.inode.do((position, data))
+
+    def size(self) -> int:
+        return len(self.inode.now)
+
+    def cut(self, size: int) -> None:
+        self._disk.tick()
+        self.inode.do((size, None))
+
+    def allocate(self, size: int) -> None:
+        self._disk.tick()
+        if self._disk.room(self.inode, size) < size:
+            raise OSError(errno.ENOSPC, "no space left", self.name)
+        if size > len(self.inode.now):
+            self.inode.do((size, None))
+
+    def sync(self) -> None:
+        self._disk.before_sync()
+        self.inode.sync()
+
+    def forget_cache(self) -> None:
+        return
+
+    def is_cached(self, position: int, length: int) -> bool:
+        return True
+
+
+class FakeDisk:
+    """A data directory in memory."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.root = "fake"
+        self.rng = rng
+        self.top = Folder()
+        self.pending: list[Entry] = []
+        self.budget: int | None = None
+        """Operations until the crash."""
+        self.capacity: int | None = None
+        self.is_sync_failing = False
+        self.sync_count = 0
+        self._is_locked = False
+        self._boot = UUID(int=rng.getrandbits(128) | 1)
+
+    # ---- faults
+
+    def tick(self) -> None:
+        if self.budget is not None:
+            self.budget -= 1
+            if self.budget < 0:
+                raise Crash
+
+    def before_sync(self) -> None:
+        self.tick()
+        self.sync_count += 1
+        if self.is_sync_failing:
+            raise OSError(errno.EIO, "sync failed")
+
+    def power_cut(self) -> None:
+        """Unsynced sectors and directory operations survive at random."""
+        for entry in reversed(self.pending):
+            if self.rng.random() < 0.5:
+                entry.undo()
+        self.pending.clear()
+        for inode in self.inodes():
+            inode.lose(self.rng)
+        self._boot = UUID(int=self.rng.getrandbits(128) | 1)
+        self.kill()
+
+    def kill(self) -> None:
+        """The process ends; the page cache stays."""
+        self._is_locked = False
+        self.budget = None
+
+    def flip(self, name: str, position: int, mask: int = 0x40) -> None:
+        """A bit rots, on disk and in what is read."""
+        inode = self._node(name)
+        assert isinstance(inode, Inode)
+        inode.now[position] ^= mask
+        if position < len(inode.synced):
+            inode.synced[position] ^= mask
+
+    def room(self, inode: Inode, end: int) -> int:
+        """Bytes that a write up to `end` may have, as far as the disk is not full."""
+        if self.capacity is None or end <= len(inode.now):
+            return 1 << 60
+        return max(self.free_bytes(), 0)
+
+    def inodes(self) -> list[Inode]:
+        found: dict[Inode, None] = {}
+        todo: list[Node] = [self.top, *(entry.node for entry in self.pending)]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, Folder):
+                todo.extend(node.entries.values())
+            else:
+                found[node] = None
+        return [*found]
+
+    # ---- Files
+
+    def lock(self) -> None:
+        if self._is_locked:
+            raise BlockingIOError(errno.EAGAIN, "locked")
+        self._is_locked = True
+
+    def unlock(self) -> None:
+        self._is_locked = False
+
+    def _folder(self, name: str) -> tuple[Folder, str]:
+        folder = self.top
+        *path, last = name.split("/")
+        for part in path:
+            node = folder.entries.get(part)
+            if not isinstance(node, Folder):
+                raise FileNotFoundError(errno.ENOENT, "no such directory", name)
+            folder = node
+        return folder, last
+
+    def _node(self, name: str) -> Node | None:
+        if name == ".":
+            return self.top
+        try:
+            folder, last = self._folder(name)
+        except FileNotFoundError:
+            return None
+        return folder.entries.get(last)
+
+    def open(self, name: str, *, create: bool = False) -> FakeFile:
+        folder, last = self._folder(name)
+        node = folder.entries.get(last)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", name)
+            self.tick()
+            node = Inode()
+            folder.entries[last] = node
+            self.pending.append(Entry((folder,), (last,), node, "add"))
+        assert isinstance(node, Inode)
+        return FakeFile(self, name, node)
+
+    def exists(self, name: str) -> bool:
+        return self._node(name) is not None
+
+    def list(self, directory: str) -> list[str]:
+        node = self._node(directory)
+        return sorted(node.entries) if isinstance(node, Folder) else []
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        node = self._node(directory)
+        if not isinstance(node, Folder):
+            return {}
+        return {
+            name: len(entry.now) if isinstance(entry, Inode) else 0
+            for name, entry in sorted(node.entries.items())
+        }
+
+    def make_dir(self, name: str) -> None:
+        folder, last = self._folder(name)
+        if last in folder.entries:
+            return
+        self.tick()
+        node = Folder()
+        folder.entries[last] = node
+        self.pending.append(Entry((folder,), (last,), node, "add"))
+
+    def remove_dir(self, name: str) -> None:
+        folder, last = self._folder(name)
+        node = folder.entries[last]
+        if not isinstance(node, Folder) or node.entries:
+            raise OSError(errno.ENOTEMPTY, "not empty", name)
+        self.tick()
+        del folder.entries[last]
+        self.pending.append(Entry((folder,), (last,), node, "del"))
+
+    def unlink(self, name: str) -> None:
+        folder, last = self._folder(name)
+        if last not in folder.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        self.tick()
+        node = folder.entries.pop(last)
+        self.pending.append(Entry((folder,), (last,), node, "del"))
+
+    def rename(self, old: str, new: str) -> None:
+        folder, last = self._folder(old)
+        target, name = self._folder(new)
+        if last not in folder.entries:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        self.tick()
+        node = folder.entries.pop(last)
+        entry = Entry((folder, target), (last, name), node, "ren")
+        entry.replaced = target.entries.get(name)
+        target.entries[name] = node
+        self.pending.append(entry)
+
+    def sync_dir(self, name: str) -> None:
+        folder = self._node(name)
+        if not isinstance(folder, Folder):
+            raise FileNotFoundError(errno.ENOENT, "no such directory", name)
+        self.before_sync()
+        self.pending = [entry for entry in self.pending if folder not in entry.folders]
+
+    def sync_all(self) -> None:
+        self.before_sync()
+        for inode in self.inodes():
+            inode.sync()
+        self.pending.clear()
+
+    def free_bytes(self) -> int:
+        if self.capacity is None:
+            return 1 << 40
+        return self.capacity - sum(len(inode.now) for inode in self.inodes())
+
+    def boot_id(self) -> UUID:
+        return self._boot
+
+    def new_id(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128) | 1)

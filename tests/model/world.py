@@ -1,0 +1,455 @@
+"""Random lives of one store on a fake disk, with an oracle that knows what was promised.
+
+Runs the production storage code with tiny sizes. After every crash the recovered state must be
+the state after some turn t, durable <= t <= last begun, for all sync logs together: epoch, vote,
+marks, log start, end and every byte. An async log may have lost its tail after a power cut: what
+is left must be a prefix, no shorter than its last durable flush, and after a mere kill nothing
+that was written may be missing.
+
+`run(seed)` raises `Wrong` with the seed's story; `python -m model good N` runs many.
+"""
+
+import random
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from crc32c import crc32c
+from fakes.disk import Crash, FakeDisk
+
+from dmq.errors import StorageError
+from dmq.records import HEADER, HEADER_SIZE, check_crc, scan
+from dmq.storage.cleaner import Job
+from dmq.storage.log import Log, LogSettings
+from dmq.storage.store import Store, StoreSettings
+from dmq.storage.turn import Turn
+from dmq.types import Mark, Position, Voter
+
+SETTINGS = StoreSettings(
+    journal_bytes=8 * 2048,
+    journal_file_bytes=2048,
+    open_files_max=4,
+    reserve_bytes=0,
+    quarantine_ms=20,
+)
+DIRECTORY = UUID(int=7)
+VOTERS = (Voter(1, DIRECTORY),)
+_CRC = struct.Struct(">I")
+
+
+class Wrong(Exception):
+    """The store broke a promise."""
+
+
+def make_batch(rng: random.Random, base: int, epoch: int) -> bytes:
+    """A batch that is right from outside; what is inside does not matter here."""
+    payload = rng.randbytes(rng.choice((3, 20, 60, 200)))
+    count = rng.choice((1, 1, 2, 5))
+    raw = bytearray(HEADER_SIZE + len(payload))
+    raw[HEADER_SIZE:] = payload
+    at = rng.randint(0, 1000)
+    fields = (base, len(raw) - 12, epoch, 2, 0, 0, count - 1, at, at, -1, -1, -1, count)
+    HEADER.pack_into(raw, 0, *fields)
+    _CRC.pack_into(raw, 17, crc32c(memoryview(raw)[21:]))
+    return bytes(raw)
+
+
+@dataclass
+class Shadow:
+    """What one log should be, by the caller's own account."""
+
+    is_async: bool
+    epoch: int = 0
+    vote: Voter | None = None
+    marks: list[Mark] = field(default_factory=lambda: [Mark(0, 0, 0, VOTERS, 0)])
+    log_start: int = 0
+    end: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(base, last, bytes)."""
+    flushed_end: int = 0
+    """Async: what a durable note covers."""
+    written_end: int = 0
+    """Async: what may be promised."""
+
+    def position(self) -> Position:
+        last = self.marks[-1]
+        return Position(last.epoch, last.change, self.end)
+
+    def cut(self, p: Position) -> None:
+        self.batches = [b for b in self.batches if b[0] < p.offset]
+        self.marks = [m for m in self.marks if m[:2] <= p[:2]]
+        self.end = p.offset
+
+    def trim(self, log_start: int, commit: Position) -> None:
+        base = 0
+        for index, mark in enumerate(self.marks):
+            if mark.offset <= log_start and mark[:3] <= commit:
+                base = index
+        self.marks = self.marks[base:]
+        self.log_start = log_start
+
+    def view(self) -> tuple[object, ...]:
+        data = tuple(b for b in self.batches if b[1] >= self.log_start)
+        return (self.epoch, self.vote, tuple(self.marks), self.log_start, self.end, data)
+
+
+def view_of(log: Log) -> tuple[object, ...]:
+    """What the store says, read back from its files."""
+    found = []
+    if log.end_offset > log.log_start:
+        for part in log.read(log.log_start, 1 << 30, log.end_offset):
+            raw = part.pread()
+            if len(raw) != len(part):
+                raise Wrong(f"{log}: a slice of {len(part)} bytes has {len(raw)}")
+            for at, header in scan(raw):
+                if not check_crc(raw, at, header):
+                    raise Wrong(f"{log}: bad crc at offset {header.base_offset}")
+                whole = raw[at : at + header.size]
+                found.append((header.base_offset, header.last_offset, whole))
+    data = tuple(f for f in found if f[1] >= log.log_start)
+    return (log.epoch, log.vote, log.marks.items, log.log_start, log.end_offset, data)
+
+
+class Run:
+    """One seed: lives, crashes, recoveries."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk = FakeDisk(self.rng)
+        self.now = 0
+        self.reached: Counter[str] = Counter()
+        self.shadows: dict[UUID, Shadow] = {}
+        self.snapshots: dict[int, dict[UUID, tuple[object, ...]]] = {0: {}}
+        self.durable_seq = 0
+        self.appended = 0
+        # Swarm: every seed has its own mixture.
+        self.async_rate = self.rng.choice((0, 0, 0.3))
+        self.power_rate = self.rng.choice((1, 0.5))
+        self.is_small_disk = self.rng.random() < 0.15
+        self.cut_rate = self.rng.choice((0, 0.05, 0.2))
+        self.segment_bytes = self.rng.choice((100, 400, 2000))
+        self.interval = self.rng.choice((1, 64, 300))
+        self.store: Store = self._open()
+
+    # ---- one life
+
+    def life(self, steps: int) -> None:
+        """Work until the disk's budget ends it, or a while."""
+        self.turn: Turn | None = None
+        self.is_synced = False
+        self.jobs: list[tuple[Job, bool]] = []
+        self.disk.budget = self.rng.randint(0, steps)
+        try:
+            for _ in range(steps):
+                self._step()
+            self._end_in_order()
+        except Crash:
+            self.reached["crash"] += 1
+
+    def _end_in_order(self) -> None:
+        while self.turn is not None or self.store.has_work():
+            self._turn_step()
+        for job, has_run in self.jobs:
+            if not has_run:
+                job.run()
+            self.store.done(job)
+        self.jobs = []
+        self.store.close(self.now)
+        self.reached["closed"] += 1
+
+    def _step(self) -> None:
+        self.now += self.rng.choice((0, 1, 5, 60))
+        for _ in range(self.rng.randint(0, 3)):
+            self._stage()
+        self._turn_step()
+        self._job_step()
+
+    def _turn_step(self) -> None:
+        rng = self.rng
+        if self.turn is None:
+            self.turn = turn = self.store.begin_turn(self.now)
+            if turn is None:
+                return
+            self.is_synced = not turn.needs_sync
+            self._refused(turn)
+            for log in turn.stable:
+                shadow = self.shadows[log.topic_id]
+                shadow.written_end = max(shadow.written_end, log.stable_end.offset)
+            if turn.needs_sync:
+                self.snapshots[turn.seq] = {k: s.view() for k, s in self.shadows.items()}
+            if rng.random() < 0.3:
+                return  # Others stage while it is being written.
+        turn = self.turn
+        assert turn is not None
+        if not self.is_synced:
+            turn.sync()
+            self.is_synced = True
+            self.durable_seq = turn.seq
+            self._check_bound()
+            if rng.random() < 0.3:
+                return
+        self.turn = None
+        moved = self.store.end_turn(turn, self.now)
+        for log in moved:
+            if log.is_async and log.topic_id in self.shadows:
+                shadow = self.shadows[log.topic_id]
+                shadow.written_end = max(shadow.written_end, log.stable_end.offset)
+        for log in self.store.logs.values():
+            if not log.is_async and not (self.store.has_work() or self.turn):
+                assert log.stable_end == log.end, log
+
+    def _check_bound(self) -> None:
+        for seq in [seq for seq in self.snapshots if seq < self.durable_seq]:
+            del self.snapshots[seq]
+
+    def _job_step(self) -> None:
+        rng = self.rng
+        if rng.random() < 0.5:
+            self.jobs += [(job, False) for job in self.store.maintain(self.now)]
+        kept = []
+        for job, has_run in self.jobs:
+            if not has_run and rng.random() < 0.5:
+                job.run()
+                has_run = True
+            if has_run and rng.random() < 0.5:
+                self.store.done(job)
+                self.reached["flushed"] += 1
+            else:
+                kept.append((job, has_run))
+        self.jobs = kept
+
+    def _refused(self, turn: Turn) -> None:
+        for refusal in turn.refused:
+            self.reached["refused"] += 1
+            shadow = self.shadows[refusal.log.topic_id]
+            shadow.batches = [b for b in shadow.batches if b[1] < refusal.end.offset]
+            shadow.marks = [m for m in shadow.marks if m[:3] <= refusal.end]
+            shadow.end = refusal.end.offset
+
+    # ---- operations
+
+    def _stage(self) -> None:
+        rng = self.rng
+        logs = [*self.store.logs.values()]
+        dice = rng.random()
+        if dice < 0.07 and len(logs) < 4 or not logs:
+            self._create()
+            return
+        log = rng.choice(logs)
+        shadow = self.shadows[log.topic_id]
+        if dice < 0.10:
+            self.store.drop(log)
+            del self.shadows[log.topic_id]
+        elif dice < 0.18:
+            shadow.epoch, shadow.vote = log.epoch + 1, Voter(rng.randint(1, 3), DIRECTORY)
+            log.set_hard(shadow.epoch, shadow.vote)
+        elif dice < 0.26:
+            self._mark(log, shadow)
+        elif dice < 0.30:
+            self._trim(log, shadow)
+        elif dice < 0.33:
+            log.roll()
+        elif dice < 0.38:
+            self.store.request_flush(log)
+        elif dice < 0.38 + self.cut_rate and not log.is_async:
+            self._cut(log, shadow)
+        else:
+            self._append(log, shadow)
+
+    def _create(self) -> None:
+        topic_id = self.disk.new_id()
+        is_async = self.rng.random() < self.async_rate
+        settings = LogSettings(
+            segment_bytes=self.segment_bytes,
+            index_interval_bytes=self.interval,
+            is_async=is_async,
+            flush_ms=20,
+        )
+        self.store.create(topic_id, 0, voters=VOTERS, settings=settings)
+        self.shadows[topic_id] = Shadow(is_async)
+
+    def _mark(self, log: Log, shadow: Shadow) -> None:
+        last = shadow.marks[-1]
+        if self.rng.random() < 0.7:
+            mark = Mark(last.epoch + 1, 0, shadow.end, VOTERS, shadow.log_start)
+        else:
+            mark = Mark(last.epoch, last.change + 1, shadow.end, VOTERS, shadow.log_start)
+        log.add_mark(mark)
+        shadow.marks.append(mark)
+
+    def _append(self, log: Log, shadow: Shadow) -> None:
+        raw = b""
+        batches = []
+        end = shadow.end
+        for _ in range(self.rng.choice((1, 1, 1, 3))):
+            batch = make_batch(self.rng, end, shadow.marks[-1].epoch)
+            last = end + HEADER.unpack_from(batch)[6]
+            batches.append((end, last, batch))
+            raw += batch
+            end = last + 1
+        try:
+            log.append(raw)
+        except StorageError:
+            self.reached["full"] += 1
+            return
+        self.appended += len(batches)
+        shadow.batches += batches
+        shadow.end = end
+
+    def _cut(self, log: Log, shadow: Shadow) -> None:
+        """Anywhere between the log start and the end, between batches and between marks."""
+        offsets = [shadow.end] + [b[0] for b in shadow.batches if b[0] >= shadow.log_start]
+        offset = self.rng.choice(offsets)
+        fits = [
+            mark
+            for at, mark in enumerate(shadow.marks)
+            if mark.offset <= offset
+            and (at + 1 == len(shadow.marks) or shadow.marks[at + 1].offset >= offset)
+        ]
+        if not fits:
+            return
+        mark = self.rng.choice(fits)
+        position = Position(mark.epoch, mark.change, offset)
+        if len([m for m in shadow.marks if m[:2] > position[:2]]):
+            self.reached["cut of a mark"] += 1
+        log.cut(position)
+        shadow.cut(position)
+
+    def _trim(self, log: Log, shadow: Shadow) -> None:
+        stable = log.stable_end
+        offsets = [b[0] for b in shadow.batches] + [stable.offset]
+        offsets = [o for o in offsets if shadow.log_start < o <= stable.offset]
+        if not offsets:
+            return
+        offset = self.rng.choice(offsets)
+        log.trim(offset, stable)
+        shadow.trim(offset, stable)
+        self.reached["trimmed"] += 1
+
+    # ---- crash and recovery
+
+    def crash(self) -> bool:
+        """True if it was the whole machine."""
+        if self.rng.random() < self.power_rate:
+            self.disk.power_cut()
+            return True
+        self.disk.kill()
+        return False
+
+    def recover(self, was_power: bool) -> None:
+        for attempt in range(3):
+            try:
+                if attempt < 2 and self.rng.random() < 0.3:
+                    self.disk.budget = self.rng.randint(0, 60)
+                self.store = self._open()
+                self.disk.budget = None
+                break
+            except Crash:
+                self.reached["crash in recovery"] += 1
+                was_power = self.crash() or was_power
+        self._check(was_power)
+
+    def _open(self) -> Store:
+        store = Store.open(self.disk, SETTINGS, now=self.now)
+        if self.is_small_disk and self.disk.capacity is None:
+            self.disk.capacity = 40_000
+        for log in store.logs.values():
+            log.configure(
+                LogSettings(
+                    segment_bytes=self.segment_bytes,
+                    index_interval_bytes=self.interval,
+                    is_async=log.is_async,
+                    flush_ms=20,
+                )
+            )
+        return store
+
+    def _check(self, was_power: bool) -> None:
+        report = self.store.recovery
+        if report.rotten or report.damaged:
+            raise Wrong(f"a good disk is called bad: {report}")
+        if report.torn:
+            self.reached["torn"] += 1
+        turn = report.last_seq
+        while turn in report.open_seqs:
+            turn -= 1
+        if turn < self.durable_seq:
+            raise Wrong(f"turn {self.durable_seq} was durable, recovered {turn}")
+        known = max((seq for seq in self.snapshots if seq <= turn), default=None)
+        if known is None:
+            raise Wrong(f"recovered an unknown turn {turn} of {sorted(self.snapshots)}")
+        want = self.snapshots[known]
+        got = {log.topic_id: log for log in self.store.logs.values()}
+        if got.keys() != want.keys():
+            raise Wrong(f"turn {turn}: logs {sorted(got)} instead of {sorted(want)}")
+        for topic_id, log in got.items():
+            self._check_log(log, want[topic_id], self.shadows.get(topic_id), was_power)
+        self._adopt(got)
+        self.snapshots = {turn: {topic_id: s.view() for topic_id, s in self.shadows.items()}}
+        self.durable_seq = turn
+
+    def _check_log(
+        self, log: Log, want: tuple[object, ...], shadow: Shadow | None, was_power: bool
+    ) -> None:
+        got = view_of(log)
+        if not log.is_async:
+            if got != want:
+                raise Wrong(f"{log} differs\n got {got}\nwant {want}")
+            self._check_reads(log, got)
+            return
+        assert shadow is not None or want
+        epoch, vote, marks, log_start, end, data = got
+        w_epoch, w_vote, w_marks, w_start, _, w_data = want
+        if (epoch, vote, log_start) != (w_epoch, w_vote, w_start):
+            raise Wrong(f"{log}: small state differs: {got[:5]} {want[:5]}")
+        assert isinstance(w_marks, tuple)
+        assert isinstance(end, int)
+        if marks != tuple(m for m in w_marks if m.offset <= end):
+            raise Wrong(f"{log}: marks {marks} instead of {w_marks}")
+        if shadow is None:
+            return  # Dropped in a turn that did not survive; what it had is not kept here.
+        every = tuple(b for b in shadow.batches if b[1] >= log.log_start)
+        assert isinstance(data, tuple)
+        if data != every[: len(data)]:
+            raise Wrong(f"{log}: not a prefix")
+        low = shadow.flushed_end if was_power else shadow.written_end
+        if end < min(low, shadow.end):
+            raise Wrong(f"{log}: async end {end}, promised {low}, power {was_power}")
+        if end < shadow.end:
+            self.reached["async tail lost"] += 1
+
+    def _check_reads(self, log: Log, view: tuple[object, ...]) -> None:
+        """Random reads agree with the whole."""
+        data = view[5]
+        assert isinstance(data, tuple)
+        if not data:
+            return
+        base, last, raw = self.rng.choice(data)
+        offset = self.rng.randint(max(base, log.log_start), last)
+        (part, *_) = log.read(offset, 1, log.end_offset)
+        if part.pread() != raw:
+            raise Wrong(f"{log}: read of {offset} gives another batch")
+
+    def _adopt(self, got: dict[UUID, Log]) -> None:
+        """Go on from what was recovered."""
+        shadows = {}
+        for topic_id, log in got.items():
+            epoch, vote, marks, log_start, end, data = view_of(log)
+            shadow = Shadow(log.is_async)
+            shadow.epoch, shadow.vote, shadow.log_start, shadow.end = epoch, vote, log_start, end
+            shadow.marks, shadow.batches = [*marks], [*data]
+            shadow.written_end = end
+            shadow.flushed_end = 0
+            shadows[topic_id] = shadow
+        self.shadows = shadows
+
+
+def run(seed: int, crashes: int = 6, steps: int = 120) -> Run:
+    """One seed. Raises Wrong."""
+    world = Run(seed)
+    world.snapshots[world.store.seq] = {}
+    for _ in range(crashes):
+        world.life(steps)
+        world.recover(world.crash())
+    return world
