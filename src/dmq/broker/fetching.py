@@ -109,7 +109,7 @@ class Fetcher:
             if result.records is not None:
                 left -= len(result.records)
                 total += len(result.records)
-            elif result.diverging is not None:
+            elif result.diverging is not None or result.code is not ErrorCode.NONE:
                 is_final = True
             results.append(result)
         return results, total, is_final

@@ -1,0 +1,147 @@
+"""A broker without a runtime: the real node, replicas and service on a fake disk and a clock set by hand."""
+
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+from fakes.disk import FakeDisk
+
+from dmq.broker.fetching import Fetcher
+from dmq.broker.host import MachineHost
+from dmq.broker.metadata_changes import MetadataChanges
+from dmq.broker.node import Node
+from dmq.broker.partition import Partition
+from dmq.broker.replicas import Replicas
+from dmq.broker.service import Identity, Service
+from dmq.config.broker import BrokerConfig
+from dmq.config.rules import ConfigRules
+from dmq.config.settings import Settings
+from dmq.machines.cluster import ClusterMachine
+from dmq.machines.commands import FormCluster, RegisterBroker
+from dmq.records import Record, build_batch
+from dmq.storage.store import Store, StoreSettings
+from dmq.storage.turn import Turn
+from dmq.types import NIL_UUID, Voter
+
+NODE_ID = 1
+STORE = StoreSettings(journal_bytes=64 * 1024, journal_file_bytes=8 * 1024, reserve_bytes=0)
+
+
+class FakeBroker:
+    """One broker; `turn()` does a whole turn, `begin`/`end` its halves."""
+
+    def __init__(self, disk: FakeDisk | None = None, **settings: object) -> None:
+        self.disk = disk or FakeDisk(random.Random(1))
+        self.now = 1_700_000_000_000
+        self.config = BrokerConfig.of(settings)
+        self.store = Store.open(self.disk, STORE, now=self.now)
+        self.store.identify("test-cluster", NODE_ID)
+        self.node = Node(self.store)
+        self._uuids = (UUID(int=n) for n in range(1000, 10**9))
+        voter = Voter(NODE_ID, self.store.directory_id)
+        self.replicas = Replicas(self.node, voter, Settings(self.config))
+        self.machine = ClusterMachine(ConfigRules(Settings(self.config)), {})
+        changes = MetadataChanges(
+            self.machine.state, self.replicas, self.config, NODE_ID, self._take_settings
+        )
+        self.metadata = MachineHost(
+            self.machine, self.replicas.open_metadata(), on_committed=changes.committed
+        )
+        self.fetcher = Fetcher(self.replicas.find, self.node.timers, 1000)
+        self.service = Service(
+            Identity("test-cluster", NODE_ID, None),
+            self.config,
+            self.machine,
+            self.metadata,
+            self.replicas,
+            self.fetcher,
+            lambda: self.now,
+            lambda: next(self._uuids),
+        )
+        self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
+        self.turn()
+        self.metadata.load(changes.loading)
+        changes.loaded()
+        self.turn()
+        self._register(voter)
+
+    def _register(self, voter: Voter) -> None:
+        if self.machine.state.cluster_id is None:
+            self.service.submit(FormCluster("test-cluster"))
+        registered = self.service.submit(
+            RegisterBroker(NODE_ID, voter.directory, next(self._uuids), journal_seq=self.store.seq)
+        )
+        self.turn()
+        self.service.broker_epoch = registered.get().epoch
+
+    def _take_settings(self, settings: Settings) -> None:
+        self.machine.rules = ConfigRules(settings)
+        self.service.config = settings.effective
+
+    def begin(self) -> Turn | None:
+        return self.node.begin_turn(self.now)
+
+    def end(self, turn: Turn) -> None:
+        if turn.needs_sync:
+            turn.sync()
+        self.node.end_turn(turn, self.now)
+
+    def turn(self) -> int:
+        """Turns until there is nothing left to do; how many."""
+        count = 0
+        while self.store.has_work() and (turn := self.begin()) is not None:
+            self.end(turn)
+            count += 1
+            assert count < 1000
+        return count
+
+    def pass_time(self, ms: int) -> None:
+        self.now += ms
+        self.node.timers.run(self.now)
+        self.node.sweep(self.now)
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
+        from dmq.broker.admin import NewTopic
+
+        answer = self.service.admin.create_topics(
+            [
+                NewTopic(
+                    name,
+                    next(self._uuids),
+                    partitions,
+                    1,
+                    (),
+                    tuple((k.replace("_", "."), v) for k, v in configs.items()),
+                )
+            ]
+        )
+        self.turn()
+        (created,) = answer.get()
+        if created.error is not None:
+            raise created.error
+        return [self.find(name, n) for n in range(partitions)]
+
+    def find(self, name: str, index: int = 0) -> Partition:
+        return self.service.find(name, NIL_UUID, index)
+
+    def batch(
+        self,
+        *values: bytes | None,
+        key: bytes | None = b"k",
+        codec: int = 0,
+        time: int | None = None,
+    ) -> memoryview:
+        at = self.now if time is None else time
+        records = [Record(n, at + n, key, value) for n, value in enumerate(values)]
+        return memoryview(build_batch(records, codec=codec))
+
+    def restart(self, *, crash: Callable[[FakeDisk], None] | None = None) -> "FakeBroker":
+        """In order, or by what `crash` does to the disk; the broker that comes after."""
+        if crash is None:
+            self.store.close(self.now)
+        else:
+            crash(self.disk)
+        after = FakeBroker.__new__(FakeBroker)
+        settings = dict(self.config.values)
+        after.__init__(self.disk, **{k.replace(".", "_"): v for k, v in settings.items()})  # type: ignore[misc]
+        return after

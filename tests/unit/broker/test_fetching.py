@@ -1,0 +1,175 @@
+"""Fetches: what they read, when they wait, when they are answered."""
+
+import pytest
+from fakes.broker import FakeBroker
+
+from dmq.broker.fetching import FetchResult, FetchSpec
+from dmq.errors import ErrorCode
+from dmq.types import NIL_UUID
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    return FakeBroker()
+
+
+def spec(topic: str = "t", index: int = 0, offset: int = 0, **more: int) -> FetchSpec:
+    return FetchSpec(topic, NIL_UUID, index, offset, more.pop("bytes_max", 1 << 20), **more)
+
+
+class Reader:
+    """Collects the answers of fetches."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self.broker = broker
+        self.answers: list[list[FetchResult]] = []
+
+    def fetch(
+        self, *specs: FetchSpec, bytes_min: int = 1, bytes_max: int = 1 << 20, wait: int = 500
+    ):
+        deadline = self.broker.now + wait if wait else None
+        return self.broker.fetcher.fetch(
+            list(specs),
+            bytes_min=bytes_min,
+            bytes_max=bytes_max,
+            deadline=deadline,
+            on_done=self.answers.append,
+        )
+
+    def sizes(self) -> list[int]:
+        (results,) = self.answers
+        return [0 if r.records is None else len(r.records) for r in results]
+
+
+def fill(broker: FakeBroker, topic: str, index: int = 0, count: int = 1, size: int = 100) -> int:
+    """Append batches; bytes of one."""
+    partition = broker.find(topic, index)
+    for _ in range(count):
+        partition.append(broker.batch(bytes(size)), broker.now)
+    broker.turn()
+    return len(broker.batch(bytes(size)))
+
+
+def test_what_is_there_is_answered_at_once(broker: FakeBroker) -> None:
+    broker.create("t")
+    one = fill(broker, "t", count=3)
+    reader = Reader(broker)
+    reader.fetch(spec())
+    assert reader.sizes() == [3 * one]
+    assert reader.answers[0][0].high_watermark == 3
+
+
+def test_an_empty_fetch_waits_for_bytes_and_not_longer(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = Reader(broker)
+    reader.fetch(spec())
+    assert reader.answers == []
+    assert broker.fetcher.parked_count == 1
+    one = fill(broker, "t")
+    assert reader.sizes() == [one]
+    assert broker.fetcher.parked_count == 0
+    broker.pass_time(1000)
+    assert len(reader.answers) == 1, "answered once"
+
+
+def test_it_waits_for_enough_bytes(broker: FakeBroker) -> None:
+    broker.create("t", 2)
+    one = len(broker.batch(bytes(100)))
+    reader = Reader(broker)
+    reader.fetch(spec(), spec(index=1), bytes_min=2 * one)
+    fill(broker, "t", 0)
+    assert reader.answers == []
+    fill(broker, "t", 1)
+    assert reader.sizes() == [one, one]
+
+
+def test_patience_ends_with_what_there_is(broker: FakeBroker) -> None:
+    broker.create("t")
+    one = fill(broker, "t")
+    reader = Reader(broker)
+    reader.fetch(spec(), bytes_min=10_000)
+    broker.pass_time(499)
+    assert reader.answers == []
+    broker.pass_time(1)
+    assert reader.sizes() == [one]
+
+
+def test_no_patience_at_all(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = Reader(broker)
+    reader.fetch(spec(), wait=0)
+    assert reader.sizes() == [0]
+
+
+def test_an_error_is_told_at_once(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = Reader(broker)
+    reader.fetch(spec(), spec("nowhere"), spec(offset=9), bytes_min=1000)
+    (results,) = reader.answers
+    codes = [result.code for result in results]
+    assert codes[0] == ErrorCode.NONE
+    assert codes[1:] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+def test_an_out_of_range_offset_is_told_at_once_alone(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = Reader(broker)
+    reader.fetch(spec(offset=9), bytes_min=1000)
+    assert [result.code for result in reader.answers[0]] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+def test_the_first_batch_is_whole_even_if_it_is_too_large(broker: FakeBroker) -> None:
+    broker.create("t", 2)
+    one = fill(broker, "t", 0, size=5000)
+    fill(broker, "t", 1, size=5000)
+    reader = Reader(broker)
+    reader.fetch(spec(bytes_max=10), spec(index=1, bytes_max=10), bytes_max=10)
+    assert reader.sizes() == [one, 0]
+
+
+def test_the_bytes_of_all_partitions_are_bounded(broker: FakeBroker) -> None:
+    broker.create("t", 3)
+    one = [fill(broker, "t", n, count=10) for n in range(3)][0]
+    reader = Reader(broker)
+    reader.fetch(*[spec(index=n) for n in range(3)], bytes_max=15 * one)
+    assert reader.sizes() == [10 * one, 5 * one, 0]
+
+
+def test_cancelling_leaves_nothing_behind(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = Reader(broker)
+    cancel = reader.fetch(spec())
+    assert cancel is not None
+    cancel()
+    assert broker.fetcher.parked_count == 0
+    fill(broker, "t")
+    broker.pass_time(1000)
+    assert reader.answers == []
+
+
+def test_a_deleted_topic_wakes_its_readers(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = Reader(broker)
+    reader.fetch(spec())
+    broker.service.admin.delete_topics([("t", NIL_UUID)])
+    broker.turn()
+    assert [result.code for result in reader.answers[0]] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_reader_of_another_history_is_told_where_it_parts(broker: FakeBroker) -> None:
+    broker.create("t")
+    fill(broker, "t", count=2)
+    broker = broker.restart()
+    fill(broker, "t", count=3)
+    reader = Reader(broker)
+    reader.fetch(spec(offset=4, last_fetched_epoch=1))
+    assert reader.answers[0][0].diverging == (1, 2)
+
+
+def test_too_many_waiting_fetches_are_answered_at_once(broker: FakeBroker) -> None:
+    broker.create("t")
+    reader = Reader(broker)
+    for _ in range(1001):
+        reader.fetch(spec())
+    assert broker.fetcher.parked_count == 1000
+    assert len(reader.answers) == 1
