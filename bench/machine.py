@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,18 @@ def memory(pid: int) -> Memory:
 def settle() -> None:
     """Write back all dirty pages, so that one system's debts are not paid by the next."""
     os.sync()
+
+
+def wait_until_quiet(pid: int, timeout_s: float = 10.0) -> None:
+    """Wait until the process has (nearly) stopped working on what came before."""
+    deadline = time.monotonic() + timeout_s
+    before_s = cpu_seconds(pid)
+    while time.monotonic() < deadline:
+        time.sleep(0.25)
+        now_s = cpu_seconds(pid)
+        if now_s - before_s < 0.04:
+            return
+        before_s = now_s
 
 
 def touch_memory(gigabytes: float) -> None:

@@ -1,7 +1,7 @@
 """Runs one load process against one target and takes down its figures.
 
-The suite decides what to run and in which order; here is how: arguments as JSON, the broker's CPU
-seconds before and after, one row per run. A load that fails is a row with its error, never a
+The suite decides what to run and in which order; here is how: arguments as JSON, one row
+per run. A load that fails is a row with its error, never a
 crash of the bench.
 """
 
@@ -11,7 +11,6 @@ import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.machine import cpu_seconds
 from bench.targets import REPOSITORY, Target, Topic
 
 LOAD_TIMEOUT_S = 600
@@ -73,10 +72,9 @@ def run_load(name: str, target: Target, topic: Topic, label: str, **extra: Any) 
         "topic": topic.name,
         "partitions": topic.partitions,
         "size": topic.size,
+        "broker_pid": target.pid(topic.durability),
         **extra,
     }
-    pid = target.pid(topic.durability)
-    before_s = cpu_seconds(pid) if pid else 0.0
     command = [sys.executable, "-m", f"bench.loads.{name}", json.dumps(args)]
     try:
         done = subprocess.run(
@@ -94,11 +92,6 @@ def run_load(name: str, target: Target, topic: Topic, label: str, **extra: Any) 
         row.error = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
         return row
     row.figures = json.loads(done.stdout.strip().rpartition("\n")[2])
-    if pid:
-        # The load process's warm-up is in here too, so this is a little more than it was.
-        used_s = cpu_seconds(pid) - before_s
-        row.figures["broker_cpu_s"] = used_s
-        row.figures["broker_cores"] = used_s / row.figures["seconds"]
     if row.figures.get("failed"):
         row.error = f"{row.figures['failed']} failed"
     return row

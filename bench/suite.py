@@ -10,13 +10,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bench.machine import memory_dict, settle
+from bench.machine import memory_dict, settle, wait_until_quiet
 from bench.options import Options
 from bench.runner import Row, Rows, run_load
 from bench.targets import Target, TargetError, Topic
 
 _numbers = itertools.count(1)
+# librdkafka with one record in each request.
+ALONE: dict[str, Any] = {
+    "config": {"linger.ms": 0, "batch.num.messages": 1},
+    "queue_records": 2000,
+}
 
 
 @dataclass(slots=True)
@@ -92,7 +98,6 @@ class Suite:
 
     def single(self) -> None:
         """Requests with one record each: pipelined by a raw client, and by librdkafka."""
-        alone = {"linger.ms": 0, "batch.num.messages": 1}
         for durability in self.options.durabilities:
             for round_number, target in self._turns():
                 for connections in self.options.connections:
@@ -114,8 +119,7 @@ class Suite:
                         topic,
                         "single-librdkafka",
                         seconds=self.options.seconds,
-                        config=alone,
-                        queue_records=2000,
+                        **ALONE,
                     )
                     self._add(row, round_number, "msg_per_s")
 
@@ -209,7 +213,9 @@ class Suite:
         self.say("[bold]warm-up[/bold]")
         for target, durability in itertools.product(self.targets, self.options.durabilities):
             with self._topic(target, durability, 1024, 16) as topic:
-                row = run_load("produce", target, topic, "warm", seconds=self.options.warm_seconds)
+                seconds = self.options.warm_seconds
+                row = run_load("produce", target, topic, "warm", seconds=seconds)
+                run_load("produce", target, topic, "warm", seconds=seconds, **ALONE)
                 if not row.error and target.has_topics:
                     records = row.figures["records"]
                     run_load("consume", target, topic, "warm", records=records, seconds=20)
@@ -252,6 +258,9 @@ class TopicFor:
 
     def __enter__(self) -> Topic:
         self.target.create(self.topic)
+        pid = self.target.pid(self.topic.durability)
+        if pid is not None:
+            wait_until_quiet(pid)
         return self.topic
 
     def __exit__(self, *_: object) -> None:

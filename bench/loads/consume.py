@@ -11,20 +11,23 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from bench.loads.librdkafka import consumer_config
 from bench.loads.process import Stopwatch, run_load
 
-TAKE_RECORDS = 2000
+TAKE_BYTES = 2_000_000
+TAKE_RECORDS_MAX = 2000
 
 
 def load(args: dict[str, Any]) -> dict[str, Any]:
     """Read until all records were seen or the time is over."""
     consumer = Consumer(consumer_config(args["bootstrap"], args.get("config", {})))
     consumer.list_topics(args["topic"], timeout=30)
-    total = Stopwatch()
+    total = Stopwatch(args)
     consumer.assign([TopicPartition(args["topic"], p, 0) for p in range(args["partitions"])])
-    first = _take(consumer, args["records"])
-    watch = Stopwatch()
+    take = min(TAKE_RECORDS_MAX, TAKE_BYTES // args["size"])
+    first = _take(consumer, min(take, args["records"]))
+    watch = Stopwatch(args)
     seen = 0
     while seen + first < args["records"] and watch.elapsed() < args["seconds"]:
-        got = _take(consumer, args["records"] - first - seen)
+        # Never ask for more than there is: consume() waits its whole timeout for the missing.
+        got = _take(consumer, min(take, args["records"] - first - seen))
         if got == 0:
             raise RuntimeError(f"nothing for 20 s after {seen + first} of {args['records']}")
         seen += got
@@ -39,9 +42,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _take(consumer: Consumer, left: int) -> int:
-    # Never ask for more than there is: consume() waits its whole timeout for the missing ones.
-    wanted = min(TAKE_RECORDS, left)
+def _take(consumer: Consumer, wanted: int) -> int:
     for _ in range(20):
         messages = consumer.consume(num_messages=wanted, timeout=1.0)
         if messages:

@@ -78,7 +78,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
     polling = threading.Event()
     poller = threading.Thread(target=_poll, args=(producer, polling), daemon=True)
     poller.start()
-    watch = Stopwatch()
+    watch = Stopwatch(args)
     late_ns = _send(producer, args, acks, tail)
     left = producer.flush(60)
     figures = watch.stop()

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from bench.machine import cpu_seconds
+
 
 def own_cpu_seconds() -> float:
     """User and system CPU seconds of this process, all threads."""
@@ -18,11 +20,13 @@ def own_cpu_seconds() -> float:
 
 
 class Stopwatch:
-    """Wall time and own CPU time from its creation to `stop`."""
+    """Wall time, own CPU time and the broker's from its creation to `stop`."""
 
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
+    def __init__(self, args: dict[str, Any]) -> None:
+        self.broker_pid: int | None = args.get("broker_pid")
+        self.broker_start = cpu_seconds(self.broker_pid) if self.broker_pid else 0.0
         self.cpu_start = own_cpu_seconds()
+        self.start = time.perf_counter()
 
     def elapsed(self) -> float:
         return time.perf_counter() - self.start
@@ -30,7 +34,11 @@ class Stopwatch:
     def stop(self) -> dict[str, float]:
         elapsed_s = self.elapsed()
         cpu_s = own_cpu_seconds() - self.cpu_start
-        return {"seconds": elapsed_s, "client_cores": cpu_s / elapsed_s if elapsed_s else 0.0}
+        figures = {"seconds": elapsed_s, "client_cores": cpu_s / elapsed_s}
+        if self.broker_pid:
+            broker_s = cpu_seconds(self.broker_pid) - self.broker_start
+            figures["broker_cores"] = broker_s / elapsed_s
+        return figures
 
 
 def percentiles_ms(samples_ns: Sequence[int]) -> dict[str, float]:

@@ -34,7 +34,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
     records_max = args["bytes"] // size if "bytes" in args else math.inf
     sent = 0
     turn = 0
-    watch = Stopwatch()
+    watch = Stopwatch(args)
     while sent < records_max and watch.elapsed() < seconds:
         if len(producer) > queue_records:
             producer.poll(0)

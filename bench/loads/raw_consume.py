@@ -19,7 +19,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
     buffer = bytearray(max_bytes + (4 << 20))
     records = got_bytes = empty = requests = 0
     with connect(args["bootstrap"]) as sock:
-        watch = Stopwatch()
+        watch = Stopwatch(args)
         while records < args["records"] and watch.elapsed() < args["seconds"]:
             # Partitions that were served go to the end of the line, as clients do.
             ask = fetch_request(args["topic"], list(positions.items()), 1, max_bytes, part_max)

@@ -29,7 +29,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
         for request in requests:
             _first(sock, request, head, body)
         sent = answered = 0
-        watch = Stopwatch()
+        watch = Stopwatch(args)
         while True:
             more = watch.elapsed() < args["seconds"]
             if more and sent - answered < in_flight_max:
@@ -51,8 +51,8 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _requests(topic: str, partitions: int, size: int) -> tuple[list[bytes], int]:
-    per_request = min(partitions, PARTITIONS_PER_REQUEST)
-    batch_bytes = REQUEST_BYTES if partitions == 1 else SMALL_BATCH_BYTES
+    batch_bytes = REQUEST_BYTES if partitions == 1 else max(SMALL_BATCH_BYTES, size + 12)
+    per_request = min(partitions, PARTITIONS_PER_REQUEST, REQUEST_BYTES // batch_bytes)
     records = max(1, batch_bytes // (size + 12))
     batch = record_batch([payload(size)] * records, timestamp_ms=1_700_000_000_000)
     requests = []
@@ -66,7 +66,7 @@ def _requests(topic: str, partitions: int, size: int) -> tuple[list[bytes], int]
 
 def _first(sock: socket.socket, request: bytes, head: bytearray, body: bytearray) -> None:
     """Every partition once: a new topic's leaders may not all be in office yet."""
-    for _ in range(100):
+    for _ in range(600):
         sock.sendall(request)
         try:
             _answer(sock, head, body)
@@ -74,7 +74,7 @@ def _first(sock: socket.socket, request: bytes, head: bytearray, body: bytearray
             time.sleep(0.1)
         else:
             return
-    raise RuntimeError("the broker refused the first records for 10 s")
+    raise RuntimeError("the broker refused the first records for a minute")
 
 
 def _answer(sock: socket.socket, head: bytearray, body: bytearray) -> None:

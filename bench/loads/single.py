@@ -64,7 +64,7 @@ class Pipeline:
 def load(args: dict[str, Any]) -> dict[str, Any]:
     """All connections at once for `seconds`."""
     pipelines = [Pipeline(args) for _ in range(args["connections"])]
-    watch = Stopwatch()
+    watch = Stopwatch(args)
     threads = [
         threading.Thread(target=pipeline.run, args=(watch, args["seconds"]))
         for pipeline in pipelines
