@@ -68,7 +68,8 @@ def test_nothing_outgrows_the_screen() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
-                if node.end_lineno - node.lineno + 1 > FUNCTION_LINES_MAX:
+                # Its body: the options of a command make a long signature, not a long function.
+                if node.end_lineno - node.body[0].lineno + 1 > FUNCTION_LINES_MAX:
                     long.append(f"{name}:{node.name}")
     assert long == []
 

@@ -5,7 +5,7 @@ The house, from the ground up (imports point down only):
     cli                         commands for people
     testing                     brokers for other people's tests
     doors                       ways in: kafka and, later, others
-    client | broker             the Python API · the queue itself
+    broker                      the queue itself
     storage                     the only layer that touches the disk
     wire | raft | machines      pure cores: bytes · agreement · meaning
     records                     the batch, the noun of the house

@@ -1,4 +1,4 @@
-"""A broker without a runtime: the real node, replicas and service on a fake disk and a clock set by hand."""
+"""A broker without a runtime: the real parts on a fake disk, with a clock that is set by hand."""
 
 import random
 from collections.abc import Callable

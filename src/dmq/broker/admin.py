@@ -22,9 +22,17 @@ from dmq.config.describe import (
 from dmq.config.settings import Settings
 from dmq.errors import DmqError, ErrorCode, KafkaError
 from dmq.machines.cluster import ClusterMachine
-from dmq.machines.commands import AlterConfigs, CreatePartitions, CreateTopics, DeleteTopics
+from dmq.machines.commands import (
+    AlterConfigs,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    UpdateFeatures,
+)
 from dmq.machines.commands import ConfigAltered as ConfigAltered
 from dmq.machines.commands import ConfigChange as ConfigChange
+from dmq.machines.commands import FeatureUpdate as FeatureUpdate
+from dmq.machines.commands import FeatureUpdated as FeatureUpdated
 from dmq.machines.commands import MorePartitions as MorePartitions
 from dmq.machines.commands import NewTopic as NewTopic
 from dmq.machines.commands import PartitionsCreated as PartitionsCreated
@@ -34,6 +42,12 @@ from dmq.machines.configs import check_resource
 from dmq.machines.machine import Command
 
 R = TypeVar("R")
+
+TOPIC = ResourceType.TOPIC
+BROKER = ResourceType.BROKER
+BROKER_LOGGER = ResourceType.BROKER_LOGGER
+CLIENT_METRICS = ResourceType.CLIENT_METRICS
+GROUP = ResourceType.GROUP
 
 
 class Submit(Protocol):
@@ -152,3 +166,44 @@ class Admin:
         if kind is ResourceType.GROUP:
             return describe_group(own, self._settings())
         return describe_client_metrics(own)
+
+    def config_resources(self, kinds: Iterable[int]) -> list[tuple[int, str]]:
+        """What can have configs: brokers and topics all, groups and subscriptions that have some."""
+        state = self._cluster.state
+        found: list[tuple[int, str]] = []
+        for kind in kinds:
+            if kind == ResourceType.TOPIC:
+                names: Iterable[str] = state.topics
+            elif kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+                names = map(str, state.brokers)
+            else:
+                names = [name for resource, name in state.configs if resource == kind]
+            found += [(kind, name) for name in sorted(names)]
+        return found
+
+    def settled(self) -> Answer[list[ConfigAltered]]:
+        """Done when all that the metadata says now is committed: what was read from it may go out."""
+        return self._submit(AlterConfigs(()))
+
+    # --- the rest ----------------------------------------------------------------------------
+
+    def update_features(
+        self, updates: Iterable[FeatureUpdate], *, validate_only: bool
+    ) -> Answer[list[FeatureUpdated]]:
+        """Move features to other levels: all of them or none."""
+        return self._submit(UpdateFeatures(tuple(updates), validate_only))
+
+    def log_sizes(
+        self, wanted: Mapping[str, Iterable[int]] | None
+    ) -> list[tuple[str, list[tuple[int, int]]]]:
+        """By topic: its partitions here and their bytes; all topics if none are named."""
+        topics = self._replicas.topics
+        names = topics if wanted is None else [name for name in wanted if name in topics]
+        found: list[tuple[str, list[tuple[int, int]]]] = []
+        for name in names:
+            partitions = topics[name].partitions
+            indexes = partitions if wanted is None else dict.fromkeys(wanted[name])
+            sizes = [(n, partitions[n].log.size_bytes) for n in indexes if n in partitions]
+            if sizes:
+                found.append((name, sizes))
+        return found

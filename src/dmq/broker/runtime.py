@@ -6,6 +6,7 @@ the disk can no longer be trusted. Doors are given to it as a factory, because i
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -73,12 +74,14 @@ class Runtime:
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        self._files: OsFiles | None = None
         self._make_door = doors
         self._doors: list[Door] = []
         self._syncer = Syncer(self._loop)
         self.workers = Workers(self._loop, WORKER_COUNT)
         self._turn_is_due = False
         self._is_syncing = False
+        self._turn_ended = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
         self._tick_at = 0.0
         self._sweep_at = 0
@@ -88,7 +91,7 @@ class Runtime:
     async def start(self) -> None:
         """Recover, lead, listen. Raises OSError (port, disk), ConfigError, StorageError."""
         config = self.config
-        files = OsFiles(config.data_dir)
+        self._files = files = OsFiles(config.data_dir)
         settings = StoreSettings(
             journal_bytes=config.journal_max_bytes,
             journal_file_bytes=config.journal_file_bytes,
@@ -208,6 +211,7 @@ class Runtime:
 
     def _synced(self, turn: Turn, error: BaseException | None) -> None:
         self._is_syncing = False
+        self._turn_ended.set()
         if error is not None:
             self.fail(error)
             return
@@ -266,11 +270,19 @@ class Runtime:
             self.stopped.set()
 
     def abandon(self) -> None:
-        """The start failed: let go of threads and doors; the data directory stays as it is."""
+        """The start failed: let go of threads and doors; what is on disk stays as it is."""
+        if self._files is not None:
+            self._files.unlock()
         for door in self._doors:
             door.close()
         self.workers.close()
         self._syncer.close()
+
+    async def _until_idle(self) -> None:
+        """No sync is under way and nobody waits for one."""
+        while self._is_syncing or (self.node.has_waiting_appends and self.failure is None):
+            self._turn_ended.clear()
+            await self._turn_ended.wait()
 
     async def stop(self) -> None:
         """Take no more, answer what is under way, flush, close."""
@@ -278,14 +290,10 @@ class Runtime:
             door.stop_listening()
         if self._tick is not None:
             self._tick.cancel()
-        deadline = self._loop.time() + STOP_PATIENCE_S
-        while (
-            self.failure is None
-            and (self._is_syncing or self.node.has_waiting_appends)
-            and self._loop.time() < deadline
-        ):
+        if self.failure is None:
             self._turn()
-            await asyncio.sleep(0.002)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._until_idle(), STOP_PATIENCE_S)
         for door in self._doors:
             door.close()
         self.workers.close()

@@ -138,6 +138,9 @@ class Service:
         found = self.cluster.topics_by_id.get(topic_id)
         return None if found is None else self.topic(found.name)
 
+    def topic_names(self) -> list[str]:
+        return list(self._replicas.topics)
+
     def all_topics(self) -> list[TopicView]:
         by_id = self._replicas.by_id
         return [

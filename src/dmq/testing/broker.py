@@ -78,10 +78,18 @@ class Broker:
         if self._given_dir is None:
             self.data_dir = Path(tempfile.mkdtemp(prefix="dmq-"))
         settings = self._settings | {"log.dirs": str(self.data_dir)}
-        carrier = _Thread(settings) if self._in_process else _Child(settings)
-        self.bootstrap_servers = carrier.start()
+        try:
+            carrier = _Thread(settings) if self._in_process else _Child(settings)
+            self.bootstrap_servers = carrier.start()
+        except BaseException:
+            self._remove_own_dir()
+            raise
         self._carrier = carrier
         return self
+
+    def _remove_own_dir(self) -> None:
+        if self._own_dir and self.data_dir is not None:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def stop(self) -> None:
         """Stop in order, as Ctrl-C does. A broker that is not running stays so."""
@@ -90,8 +98,7 @@ class Broker:
             if carrier is not None:
                 carrier.stop()
         finally:
-            if self._own_dir and self.data_dir is not None:
-                shutil.rmtree(self.data_dir, ignore_errors=True)
+            self._remove_own_dir()
 
     def kill(self) -> None:
         """kill -9, to try what survives; then `start` again. Only with `in_process=False` and a
