@@ -34,6 +34,7 @@ SERVED: dict[int, tuple[str, int, int]] = {
     35: ("k35_describe_log_dirs", 1, 5),
     37: ("k37_create_partitions", 0, 3),
     44: ("k44_incremental_alter_configs", 0, 1),
+    57: ("k57_update_features", 0, 2),
     60: ("k60_describe_cluster", 0, 2),
     74: ("k74_list_config_resources", 0, 1),
     75: ("k75_describe_topic_partitions", 0, 0),

@@ -1,0 +1,47 @@
+"""DescribeCluster, versions 0 to 2: the brokers of the cluster, and who leads its metadata.
+
+1  brokers or controllers: this door serves brokers    2  fenced brokers: there are none to see
+"""
+
+from dmq.broker.service import Service
+from dmq.doors.call import Call
+from dmq.errors import ErrorCode
+from dmq.wire.messages.k60_describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS, CONTROLLERS = 1, 2
+NOT_ASKED = -(2**31)
+ALL_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what there
+is to allow on a cluster, and without an authorizer everybody may."""
+
+
+def handle(service: Service, call: Call, request: DescribeClusterRequest) -> None:
+    if request.endpoint_type != BROKERS:
+        call.reply(_refusal(request.endpoint_type))
+        return
+    asked = request.include_cluster_authorized_operations
+    call.reply(
+        DescribeClusterResponse(
+            cluster_id=service.cluster_id,
+            controller_id=service.controller_id,
+            brokers=[
+                DescribeClusterBroker(broker.node_id, broker.host, broker.port, broker.rack)
+                for broker in service.brokers(call.connection.door.listener)
+            ],
+            cluster_authorized_operations=ALL_OPERATIONS if asked else NOT_ASKED,
+        )
+    )
+
+
+def _refusal(endpoint_type: int) -> DescribeClusterResponse:
+    code, message = (
+        ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+        f"Unsupported endpoint type {endpoint_type}",
+    )
+    if endpoint_type == CONTROLLERS:
+        code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is the door of a broker"
+    return DescribeClusterResponse(error_code=code, error_message=message, brokers=[])

@@ -1,0 +1,94 @@
+"""DescribeTopicPartitions, version 0: topics in order of their names, page by page (KIP-966).
+
+No names asks for all topics. A page has at most as many partitions as client and broker allow; the
+cursor is the first partition that is not in it. A topic that is not there takes a place as well. The
+lists of eligible leaders are empty, never null: the Java client fails on null.
+"""
+
+from collections.abc import Iterable
+
+from dmq.broker.service import PartitionView, Service
+from dmq.doors.call import Call
+from dmq.errors import ErrorCode
+from dmq.wire.messages.k75_describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+ALL_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Read, write, create, delete, alter, describe, describe and alter configs: what there is to allow
+on a topic, and without an authorizer everybody may."""
+
+
+def handle(service: Service, call: Call, request: DescribeTopicPartitionsRequest) -> None:
+    asked = [topic.name for topic in request.topics]
+    names = sorted(set(asked or service.topic_names()))
+    cursor = request.cursor
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        if cursor.partition_index < 0 or (asked and not names):
+            call.reply(_refusal(asked))
+            return
+    limit = min(request.response_partition_limit, service.config.max_request_partition_size_limit)
+    call.reply(_page(service, names, cursor, max(1, limit)))
+
+
+def _refusal(asked: Iterable[str]) -> DescribeTopicPartitionsResponse:
+    code = ErrorCode.INVALID_REQUEST
+    topics = [DescribeTopicPartitionsResponseTopic(code, name, partitions=[]) for name in asked]
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _page(
+    service: Service, names: list[str], cursor: Cursor | None, limit: int
+) -> DescribeTopicPartitionsResponse:
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    left = limit
+    for name in names:
+        start = cursor.partition_index if cursor and cursor.topic_name == name else 0
+        if left == 0:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, start))
+        view = service.topic(name)
+        if view is None:
+            topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    service.why_no_topic(name),
+                    name,
+                    partitions=[],
+                    topic_authorized_operations=ALL_OPERATIONS,
+                )
+            )
+            continue
+        shown = view.partitions[start : start + left]
+        topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                ErrorCode.NONE,
+                view.name,
+                view.topic_id,
+                view.is_internal,
+                [_partition(partition) for partition in shown],
+                ALL_OPERATIONS,
+            )
+        )
+        left -= len(shown)
+        end = start + len(shown)
+        if end < len(view.partitions):
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _partition(view: PartitionView) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        ErrorCode.NONE if view.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        view.partition,
+        view.leader,
+        view.leader_epoch,
+        view.replicas,
+        view.isr,
+        [],
+        [],
+        view.offline,
+    )
