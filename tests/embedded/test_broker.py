@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from dmq.testing import Broker, BrokerDied
+from dmq.testing import Broker, BrokerFailedError
 
 PATIENCE_S = 20
 
@@ -91,7 +91,7 @@ def test_settings_reach_the_broker() -> None:
 @pytest.mark.parametrize("in_process", [True, False])
 def test_a_directory_in_use_is_refused(tmp_path: Path, in_process: bool) -> None:
     second = Broker(data_dir=tmp_path / "data", in_process=in_process)
-    with Broker(data_dir=tmp_path / "data", in_process=False), pytest.raises(BrokerDied) as caught:
+    with Broker(data_dir=tmp_path / "data", in_process=False), pytest.raises(BrokerFailedError) as caught:
         second.start()
     assert "in use" in str(caught.value)
 
@@ -99,14 +99,14 @@ def test_a_directory_in_use_is_refused(tmp_path: Path, in_process: bool) -> None
 def test_a_port_in_use_is_refused() -> None:
     with Broker() as broker:
         port = int(broker.bootstrap_servers.rpartition(":")[2])
-        with pytest.raises(BrokerDied, match=r"[Aa]ddress already in use"):
+        with pytest.raises(BrokerFailedError, match=r"[Aa]ddress already in use"):
             Broker({"port": port}).start()
 
 
 def test_a_directory_is_free_again_after_a_start_that_failed(tmp_path: Path) -> None:
     with Broker() as broker:
         port = int(broker.bootstrap_servers.rpartition(":")[2])
-        with pytest.raises(BrokerDied):
+        with pytest.raises(BrokerFailedError):
             Broker({"port": port}, data_dir=tmp_path / "data").start()
         with Broker(data_dir=tmp_path / "data"):
             pass

@@ -12,9 +12,9 @@ killed. The pytest plugin (installed with dmq) has the fixtures `dmq_broker` and
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dmq.testing.broker import Broker, BrokerDied
+    from dmq.testing.broker import Broker, BrokerFailedError
 
-__all__ = ["Broker", "BrokerDied"]
+__all__ = ["Broker", "BrokerFailedError"]
 
 
 def __getattr__(name: str) -> Any:

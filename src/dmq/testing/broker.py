@@ -38,7 +38,7 @@ START_PATIENCE_S = 30.0
 """A broker that is not ready by then has failed; a loaded machine needs a second."""
 
 
-class BrokerDied(RuntimeError):
+class BrokerFailedError(RuntimeError):
     """The broker could not start, or stopped by itself; the message has its last words."""
 
 
@@ -73,7 +73,7 @@ class Broker:
         return self._carrier.process.pid
 
     def start(self) -> Self:
-        """Start and wait until it takes requests. Raises BrokerDied."""
+        """Start and wait until it takes requests. Raises BrokerFailedError."""
         assert self._carrier is None, "the broker is running already"
         if self._given_dir is None:
             self.data_dir = Path(tempfile.mkdtemp(prefix="dmq-"))
@@ -145,9 +145,9 @@ class _Thread:
     def start(self) -> str:
         self._thread.start()
         if not self._ready.wait(START_PATIENCE_S):
-            raise BrokerDied(f"the broker was not ready within {START_PATIENCE_S} s")
+            raise BrokerFailedError(f"the broker was not ready within {START_PATIENCE_S} s")
         if self._failure is not None:
-            raise BrokerDied(f"the broker could not start: {self._failure}") from self._failure
+            raise BrokerFailedError(f"the broker could not start: {self._failure}") from self._failure
         return self._servers
 
     def _run(self) -> None:
@@ -180,7 +180,7 @@ class _Thread:
                 self._loop.call_soon_threadsafe(self._wanted_end.set)
         self._thread.join()
         if self._failure is not None:
-            raise BrokerDied(f"the broker stopped by itself: {self._failure}") from self._failure
+            raise BrokerFailedError(f"the broker stopped by itself: {self._failure}") from self._failure
 
 
 class _Child:
@@ -202,14 +202,14 @@ class _Child:
         line = self.process.stdout.readline()
         if not line:
             _, words = self.process.communicate()
-            raise BrokerDied(f"the broker could not start: {words.strip()}")
+            raise BrokerFailedError(f"the broker could not start: {words.strip()}")
         return str(json.loads(line)["bootstrap_servers"])
 
     def stop(self) -> None:
         self.process.terminate()
         _, words = self.process.communicate()
         if self.process.returncode != 0:
-            raise BrokerDied(f"the broker ended with {self.process.returncode}: {words.strip()}")
+            raise BrokerFailedError(f"the broker ended with {self.process.returncode}: {words.strip()}")
 
     def kill(self) -> None:
         self.process.kill()
