@@ -67,7 +67,7 @@ class OneOf:
 
 
 class EachOf:
-    """A list of different words, each one of a few; it may be empty if `empty` says so."""
+    """A list of words, each one of a few; it may be empty if `empty` says so."""
 
     __slots__ = ("empty", "words")
 
@@ -78,12 +78,9 @@ class EachOf:
     def __call__(self, name: str, value: Any) -> str | None:
         if not value and not self.empty:
             return "The list must not be empty"
-        for word in value:
-            if word not in self.words:
-                return f"String must be one of: {', '.join(self.words)}"
-        if len(set(value)) < len(value):
-            return f"Configuration '{name}' values must not be duplicated."
-        return None
+        if all(word in self.words for word in value):
+            return None
+        return f"String must be one of: {', '.join(self.words)}"
 
     def __str__(self) -> str:
         return f"a list of: {', '.join(self.words)}"

@@ -191,7 +191,7 @@ def check_group_bounds(config: GroupConfig, broker: BrokerConfig) -> None:
         heartbeat = getattr(config, f"{kind}_heartbeat_interval_ms")
         if heartbeat >= getattr(config, f"{kind}_session_timeout_ms"):
             raise ConfigError(
-                [f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"]
+                [f"{kind}.heartbeat.interval.ms must be less than {kind}.session.timeout.ms"]
             )
 
 
@@ -199,9 +199,9 @@ def _check_bound(name: str, value: int, broker: BrokerConfig, low: str, high: st
     least = getattr(broker, low.replace(".", "_"), None)
     most = getattr(broker, high.replace(".", "_"), None)
     if least is not None and value < least:
-        raise ConfigError([f"{name} must be greater than or equal to {low} ({least})"])
+        raise ConfigError([f"{name} is less than {low} ({least})"])
     if most is not None and value > most:
-        raise ConfigError([f"{name} must be less than or equal to {high} ({most})"])
+        raise ConfigError([f"{name} is more than {high} ({most})"])
 
 
 def check_client_match(patterns: tuple[str, ...]) -> None:
@@ -215,6 +215,4 @@ def check_client_match(patterns: tuple[str, ...]) -> None:
             except re.error:
                 sound = False
         if not sound:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {pattern}"
-            )
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"This selects no clients: {pattern}")

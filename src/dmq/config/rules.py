@@ -90,7 +90,7 @@ class ConfigRules:
             if self._definition(ResourceType.BROKER, name).scope is Scope.READ_ONLY
         ]
         if fixed:
-            raise ConfigError([f"Cannot update these configs dynamically: [{', '.join(fixed)}]"])
+            raise ConfigError([f"Fixed while the broker runs: {', '.join(fixed)}"])
 
     def _check_together(self, resource: ResourceType, stored: Mapping[str, str]) -> None:
         if resource is ResourceType.TOPIC:

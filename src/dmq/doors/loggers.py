@@ -45,18 +45,16 @@ def _check(name: str, operation: int, value: str | None) -> None:
         shown = OPERATIONS[operation] if known else f"{operation}"
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{shown} operation is not allowed for the BROKER_LOGGER resource",
+            f"{shown} makes no sense for a logger's level",
         )
     if name not in _loggers():
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"There is no logger {name}")
     if operation == DELETE and name == ROOT:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
-        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The root logger must have a level")
     if operation == SET and value not in LEVELS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"Cannot set the log level of {name} to {value}; levels are {', '.join(LEVELS)}",
+            f"{value} is no level of logger {name}; levels are {', '.join(LEVELS)}",
         )
 
 

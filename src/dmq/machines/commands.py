@@ -14,10 +14,6 @@ from dmq.machines.machine import Command
 from dmq.machines.records import Endpoint, FeatureRange
 from dmq.types import NIL_UUID
 
-SUPPORTED_FEATURES: Mapping[str, FeatureRange] = {"dmq.version": FeatureRange(1, 1)}
-"""What this version can run. `dmq.version` is the level of records and of the peer protocol;
-features of Kafka's (`group.version`, `transaction.version`) come with what they turn on."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:

@@ -31,7 +31,7 @@ def alter_configs(
         try:
             if asked[key] > 1:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                    ErrorCode.INVALID_REQUEST, "The resource is named twice in one request."
                 )
             records += alter_resource(state, rules, change, replace=command.replace)
         except KafkaError as refused:
@@ -47,7 +47,7 @@ def alter_resource(
     resource = check_resource(state, change.resource, change.name)
     names = [name for name, _, _ in change.changes]
     if len(set(names)) < len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A config is named twice for one resource.")
     before = dict(state.config(resource, change.name))
     values = {} if replace else dict(before)
     changed = []
@@ -75,13 +75,13 @@ def changed_value(
     if op not in list(AlterOp):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {op} on {name}")
     if value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The value of {name} must not be null.")
     if op == AlterOp.SET:
         return value
     if not rules.is_list(resource, name):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"Can't {AlterOp(op).name} to key {name} because its type is not LIST.",
+            f"{AlterOp(op).name} needs a list, and {name} is none.",
         )
     words = split_list(rules.inherited(resource, name) if now is None else now)
     if op == AlterOp.APPEND:
@@ -105,10 +105,10 @@ def check_resource(state: ClusterState, resource: int, name: str) -> ResourceTyp
         _check_broker(state, name)
     elif resource == ResourceType.GROUP:
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A group needs a name.")
     elif resource == ResourceType.CLIENT_METRICS:
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A subscription needs a name.")
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource}")
     return ResourceType(resource)
@@ -116,12 +116,10 @@ def check_resource(state: ClusterState, resource: int, name: str) -> ResourceTyp
 
 def _check_topic(state: ClusterState, name: str) -> None:
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic needs a name.")
     check_topic_name(name)
     if name not in state.topics:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
-        )
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
 
 
 def _check_broker(state: ClusterState, name: str) -> None:
@@ -129,7 +127,7 @@ def _check_broker(state: ClusterState, name: str) -> None:
         return  # The default of all brokers.
     if not (name.isascii() and name.isdigit()):
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
+            ErrorCode.INVALID_REQUEST, f"A broker is named by its number, not {name!r}."
         )
     if int(name) not in state.brokers:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} found.")
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker has the id {name}.")

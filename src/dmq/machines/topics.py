@@ -94,7 +94,9 @@ class TopicCreator:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now = len(topic.partitions)
         if more.count == now:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"The topic has {now} partition(s) already."
+            )
         if more.count < now:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
@@ -113,7 +115,7 @@ class TopicCreator:
     def _check_not_there(self, name: str) -> None:
         if name == METADATA_TOPIC:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+                ErrorCode.INVALID_REQUEST, f"{name} is the cluster's own; it can't be created."
             )
         if name in self.state.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -125,7 +127,7 @@ class TopicCreator:
             if other is not None:
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
-                    f"Topic '{name}' collides with existing topic: {other}",
+                    f"Topic '{name}' collides with '{other}': only '.' and '_' differ.",
                 )
 
     def _note_name(self, name: str) -> None:
@@ -138,9 +140,7 @@ class TopicCreator:
         values = {}
         for name, value in topic.configs:
             if value is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}"
-                )
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The value of {name} must not be null.")
             values[name] = value
         return self.rules.check(ResourceType.TOPIC, values)
 
@@ -151,12 +151,12 @@ class TopicCreator:
         if replicas == 0 or replicas < -1:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                "Replication factor must be larger than 0, or -1 to use the default value.",
+                "The replication factor must be 1 or more, or -1 for the default.",
             )
         if partitions == 0 or partitions < -1:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                "Number of partitions must be larger than 0, or -1 to use the default value.",
+                "The number of partitions must be 1 or more, or -1 for the default.",
             )
         self.placer.begin_topic(())
         if replicas == -1:
@@ -168,8 +168,7 @@ class TopicCreator:
         if replicas > len(self.placer):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"The target replication factor of {replicas} cannot be reached because only "
-                f"{len(self.placer)} broker(s) are registered.",
+                f"{replicas} replicas need as many brokers; {len(self.placer)} are registered.",
             )
         return tuple(self.placer.place(replicas) for _ in range(partitions))
 
@@ -185,13 +184,13 @@ class TopicCreator:
         ) is not None:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Found multiple manual partition assignments for partition {twice}",
+                f"Partition {twice} is assigned twice.",
             )
         by_index = dict(sorted(topic.assignments))
         if list(by_index) != list(range(len(by_index))):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                "partitions should be a consecutive 0-based integer sequence",
+                "Assigned partitions must be numbered 0, 1, 2 and so on, without a gap.",
             )
         assignment = tuple(by_index.values())
         self._check_replicas(assignment, len(assignment[0]))
@@ -201,8 +200,7 @@ class TopicCreator:
         if len(assignments) != count:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {count} additional partition(s), but {len(assignments)} "
-                "assignment(s) were specified.",
+                f"{count} partition(s) are to be added, but {len(assignments)} are assigned.",
             )
         self._check_replicas(assignments, topic.replication_factor)
         return assignments
@@ -211,21 +209,21 @@ class TopicCreator:
         for replicas in assignment:
             reason = None
             if not replicas:
-                reason = "includes an empty replica list"
+                reason = "has an empty list of replicas"
             elif len(set(replicas)) < len(replicas):
                 twice = next(node for node, count in Counter(replicas).items() if count > 1)
-                reason = f"includes the broker {twice} more than once"
+                reason = f"names broker {twice} twice"
             elif unknown := [node for node in replicas if node not in self.state.brokers]:
-                reason = f"includes broker {unknown[0]}, but no such broker is registered"
+                reason = f"names broker {unknown[0]}, which is not registered"
             elif len(replicas) != replication_factor:
                 reason = (
-                    f"includes a partition with {len(replicas)} replica(s), but another has "
+                    f"gives one partition {len(replicas)} replica(s) and another "
                     f"{replication_factor}"
                 )
             if reason is not None:
                 raise KafkaError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"The manual partition assignment {reason}.",
+                    f"The assignment {reason}.",
                 )
 
     def _check_size(self, partitions: int) -> None:
@@ -261,7 +259,9 @@ def create_topics(
             continue
         try:
             if asked[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "The topic is named twice in one request."
+                )
             results[topic.name] = creator.create(topic, command)
         except KafkaError as error:
             results[topic.name] = TopicCreated(topic.name, error)
@@ -280,7 +280,9 @@ def create_partitions(
             continue
         try:
             if asked[more.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "The topic is named twice in one request."
+                )
             creator.add(more)
             results[more.name] = PartitionsCreated(more.name)
         except KafkaError as error:
@@ -299,7 +301,9 @@ def delete_topics(state: ClusterState, command: DeleteTopics) -> Outcome[list[To
             continue
         try:
             if asked[target] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "The topic is named twice in one request."
+                )
             topic = find_topic(state, *target)
             if topic.topic_id in deleted:
                 raise KafkaError(
@@ -318,19 +322,17 @@ def find_topic(state: ClusterState, name: str | None, topic_id: UUID) -> TopicSt
     """The topic with that name or that id. Raises KafkaError."""
     if name is not None and topic_id != NIL_UUID:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+            ErrorCode.INVALID_REQUEST, "A topic is given by name or by id, not by both."
         )
     if name is not None:
         if (topic := state.topics.get(name)) is not None:
             return topic
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-        )
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
     if topic_id == NIL_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither name nor id of the topic is given.")
     if topic_id != METADATA_TOPIC_ID and (topic := state.topics_by_id.get(topic_id)) is not None:
         return topic
-    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {topic_id}.")
 
 
 def deletion(state: ClusterState, topic: TopicState) -> list[Record]:

@@ -9,7 +9,6 @@ from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import (
-    SUPPORTED_FEATURES,
     AlterConfigs,
     ConfigAltered,
     ConfigChange,
@@ -20,10 +19,13 @@ from dmq.machines.commands import (
     TopicCreated,
 )
 from dmq.machines.machine import Command, Record
+from dmq.machines.records import FeatureRange
 from dmq.machines.state import ClusterState
 from dmq.types import Millis
 
 R = TypeVar("R")
+
+SUPPORTED_FEATURES = {"dmq.version": FeatureRange(1, 1)}
 
 
 class Cluster:

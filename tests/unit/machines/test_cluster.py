@@ -3,11 +3,10 @@
 import time
 
 import pytest
-from unit.machines.cluster_of import Cluster, new_machine
+from unit.machines.cluster_of import SUPPORTED_FEATURES, Cluster, new_machine
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.commands import (
-    SUPPORTED_FEATURES,
     AllocateProducerIds,
     CreateTopics,
     DeleteTopics,

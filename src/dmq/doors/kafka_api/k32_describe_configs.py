@@ -58,12 +58,12 @@ def check_is_us(service: Service, name: str) -> None:
     node_id = service.identity.node_id
     if not name.lstrip("-").isdecimal():
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+            ErrorCode.INVALID_REQUEST, f"A broker is named by its number, not {name!r}."
         )
     if name != str(node_id):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {node_id} but received {name}",
+            f"This is broker {node_id}, not {name}.",
         )
 
 

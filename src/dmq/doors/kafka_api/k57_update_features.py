@@ -45,5 +45,7 @@ def _response(updated: list[FeatureUpdated], version: int) -> UpdateFeaturesResp
     if error is not None:
         message = f"The update failed for all features: {error}"
         return UpdateFeaturesResponse(error_code=error.code, error_message=message)
-    results = [UpdatableFeatureResult(each.name, ErrorCode.NONE) for each in updated]
-    return UpdateFeaturesResponse(results=results if version <= RESULTS_UNTIL else [])
+    results = [UpdatableFeatureResult(each.name, ErrorCode.NONE, None) for each in updated]
+    return UpdateFeaturesResponse(
+        error_message=None, results=results if version <= RESULTS_UNTIL else []
+    )
