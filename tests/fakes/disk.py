@@ -224,9 +224,11 @@ class FakeDisk:
             return 1 << 60
         return max(self.free_bytes(), 0)
 
-    def inodes(self) -> list[Inode]:
+    def inodes(self, *, with_unlinked: bool = True) -> list[Inode]:
         found: dict[Inode, None] = {}
-        todo: list[Node] = [self.top, *(entry.node for entry in self.pending)]
+        todo: list[Node] = [self.top]
+        if with_unlinked:
+            todo += [entry.node for entry in self.pending]
         while todo:
             node = todo.pop()
             if isinstance(node, Folder):
@@ -347,7 +349,10 @@ class FakeDisk:
     def free_bytes(self) -> int:
         if self.capacity is None:
             return 1 << 40
-        return self.capacity - sum(len(inode.now) for inode in self.inodes())
+        return self.capacity - self.used_bytes()
+
+    def used_bytes(self) -> int:
+        return sum(len(inode.now) for inode in self.inodes(with_unlinked=False))
 
     def boot_id(self) -> UUID:
         return self._boot

@@ -27,8 +27,9 @@ from dmq.storage.turn import Turn
 from dmq.types import Mark, Position, Voter
 
 SETTINGS = StoreSettings(
-    journal_bytes=8 * 2048,
-    journal_file_bytes=2048,
+    journal_bytes=8 * 4096,
+    journal_file_bytes=4096,
+    turn_bytes_max=1 << 30,
     open_files_max=4,
     reserve_bytes=0,
     quarantine_ms=20,
@@ -40,6 +41,10 @@ _CRC = struct.Struct(">I")
 
 class Wrong(Exception):
     """The store broke a promise."""
+
+
+FINDINGS = (Wrong, AssertionError, StorageError, OSError, LookupError, ValueError, struct.error)
+"""Everything that a run may end in but must not."""
 
 
 def make_batch(rng: random.Random, base: int, epoch: int) -> bytes:
@@ -71,6 +76,11 @@ class Shadow:
     """Async: what a durable note covers."""
     written_end: int = 0
     """Async: what may be promised."""
+    swapped_below: int = 0
+    """Compaction works on committed records only, and those are never cut."""
+
+    def lowest_cut(self) -> int:
+        return max(self.log_start, self.swapped_below)
 
     def position(self) -> Position:
         last = self.marks[-1]
@@ -128,6 +138,9 @@ class Run:
         self.power_rate = self.rng.choice((1, 0.5))
         self.is_small_disk = self.rng.random() < 0.15
         self.cut_rate = self.rng.choice((0, 0.05, 0.2))
+        self.swap_rate = self.rng.choice((0, 0.05))
+        self.swapping: set[UUID] = set()
+        """Logs with a staged SWAP: what it replaces must not be trimmed before its turn."""
         self.segment_bytes = self.rng.choice((100, 400, 2000))
         self.interval = self.rng.choice((1, 64, 300))
         self.store: Store = self._open()
@@ -139,7 +152,7 @@ class Run:
         self.turn: Turn | None = None
         self.is_synced = False
         self.jobs: list[tuple[Job, bool]] = []
-        self.disk.budget = self.rng.randint(0, steps)
+        self.disk.budget = self.rng.randint(0, self.rng.choice((60, 150, 600)))
         try:
             for _ in range(steps):
                 self._step()
@@ -172,6 +185,7 @@ class Run:
             if turn is None:
                 return
             self.is_synced = not turn.needs_sync
+            self.swapping.clear()
             self._refused(turn)
             for log in turn.stable:
                 shadow = self.shadows[log.topic_id]
@@ -205,14 +219,15 @@ class Run:
 
     def _job_step(self) -> None:
         rng = self.rng
-        if rng.random() < 0.5:
+        hurry = 1 if self.store.pressure >= 1 else 0.5
+        if rng.random() < hurry:
             self.jobs += [(job, False) for job in self.store.maintain(self.now)]
         kept = []
         for job, has_run in self.jobs:
-            if not has_run and rng.random() < 0.5:
+            if not has_run and rng.random() < hurry:
                 job.run()
                 has_run = True
-            if has_run and rng.random() < 0.5:
+            if has_run and rng.random() < hurry:
                 self.store.done(job)
                 self.reached["flushed"] += 1
             else:
@@ -252,7 +267,9 @@ class Run:
             log.roll()
         elif dice < 0.38:
             self.store.request_flush(log)
-        elif dice < 0.38 + self.cut_rate and not log.is_async:
+        elif dice < 0.38 + self.swap_rate:
+            self._swap(log, shadow)
+        elif dice < 0.44 + self.cut_rate and not log.is_async:
             self._cut(log, shadow)
         else:
             self._append(log, shadow)
@@ -299,8 +316,10 @@ class Run:
 
     def _cut(self, log: Log, shadow: Shadow) -> None:
         """Anywhere between the log start and the end, between batches and between marks."""
-        offsets = [shadow.end] + [b[0] for b in shadow.batches if b[0] >= shadow.log_start]
-        offset = self.rng.choice(offsets)
+        if shadow.end < shadow.swapped_below or log.topic_id in self.swapping:
+            return
+        offsets = [b[0] for b in shadow.batches if b[0] >= shadow.lowest_cut()]
+        offset = self.rng.choice([shadow.end, *offsets])
         fits = [
             mark
             for at, mark in enumerate(shadow.marks)
@@ -318,6 +337,8 @@ class Run:
 
     def _trim(self, log: Log, shadow: Shadow) -> None:
         stable = log.stable_end
+        if log.topic_id in self.swapping:
+            return
         offsets = [b[0] for b in shadow.batches] + [stable.offset]
         offsets = [o for o in offsets if shadow.log_start < o <= stable.offset]
         if not offsets:
@@ -326,6 +347,36 @@ class Run:
         log.trim(offset, stable)
         shadow.trim(offset, stable)
         self.reached["trimmed"] += 1
+
+    def _swap(self, log: Log, shadow: Shadow) -> None:
+        """Compaction: flushed, closed segments become one, with fewer batches."""
+        closed = [s for s in log.segments_list[:-1] if s.base < log.flushed_base]
+        has_run = self.turn is not None or log.topic_id in self.swapping
+        if has_run or not closed or shadow.end != log.readable_end:
+            return
+        first = self.rng.randrange(len(closed))
+        old = closed[first : first + self.rng.randint(1, 2)]
+        stop = log.segments_list[first + len(old)].base
+        inside = [b for b in shadow.batches if old[0].base <= b[0] < stop]
+        kept = [b for b in inside if self.rng.random() < 0.6 or b is inside[-1]]
+        if not inside or inside[0][0] < log.log_start:
+            return
+        raw = b"".join(b[2] for b in kept)
+        name = log.swap_name(old[0].base)
+        file = self.disk.open(name, create=True)
+        file.cut(0)
+        try:
+            file.write_at(0, [raw])
+        except OSError:
+            self.disk.unlink(name)
+            return
+        file.sync()
+        self.disk.sync_dir(log.directory)
+        log.replace_segments([s.base for s in old], len(raw), 1000)
+        shadow.batches = [b for b in shadow.batches if b in kept or b not in inside]
+        shadow.swapped_below = max(shadow.swapped_below, stop)
+        self.swapping.add(log.topic_id)
+        self.reached["swapped"] += 1
 
     # ---- crash and recovery
 
@@ -351,9 +402,11 @@ class Run:
         self._check(was_power)
 
     def _open(self) -> Store:
+        self.disk.capacity = None  # A start may need room: an unlink that came back, a lost block.
         store = Store.open(self.disk, SETTINGS, now=self.now)
-        if self.is_small_disk and self.disk.capacity is None:
-            self.disk.capacity = 40_000
+        if self.is_small_disk:
+            used = self.disk.used_bytes()
+            self.disk.capacity = used + self.rng.choice((2_000, 10_000))
         for log in store.logs.values():
             log.configure(
                 LogSettings(
@@ -369,6 +422,8 @@ class Run:
         report = self.store.recovery
         if report.rotten or report.damaged:
             raise Wrong(f"a good disk is called bad: {report}")
+        if self.store._journal.next_number > 9:
+            self.reached["journal went round"] += 1
         if report.torn:
             self.reached["torn"] += 1
         turn = report.last_seq
@@ -397,6 +452,7 @@ class Run:
             if got != want:
                 raise Wrong(f"{log} differs\n got {got}\nwant {want}")
             self._check_reads(log, got)
+            self._check_files(log)
             return
         assert shadow is not None or want
         epoch, vote, marks, log_start, end, data = got
@@ -431,6 +487,13 @@ class Run:
         if part.pread() != raw:
             raise Wrong(f"{log}: read of {offset} gives another batch")
 
+    def _check_files(self, log: Log) -> None:
+        """Nothing is left over that the log does not know."""
+        bases = {segment.base for segment in log.segments_list}
+        for name in self.disk.list(log.directory):
+            if int(name.partition(".")[0]) not in bases:
+                raise Wrong(f"{log}: {name} is left over")
+
     def _adopt(self, got: dict[UUID, Log]) -> None:
         """Go on from what was recovered."""
         shadows = {}
@@ -439,6 +502,8 @@ class Run:
             shadow = Shadow(log.is_async)
             shadow.epoch, shadow.vote, shadow.log_start, shadow.end = epoch, vote, log_start, end
             shadow.marks, shadow.batches = [*marks], [*data]
+            known = self.shadows.get(topic_id)
+            shadow.swapped_below = known.swapped_below if known else shadow.end
             shadow.written_end = end
             shadow.flushed_end = 0
             shadows[topic_id] = shadow

@@ -42,6 +42,9 @@ class Note(NamedTuple):
     as_of: int
     is_state: bool
     raw: bytes
+    base: int = 0
+    """Active segment and number of cuts when the flush began."""
+    cut_count: int = 0
     is_requested: bool = False
     """The log waits for this one (a change to sync)."""
 
@@ -164,7 +167,10 @@ class Cleaner:
             raw = items.encode_state(log.snapshot(as_of))
         else:
             raw = items.encode_flushed(log.flushed_note(as_of))
-        job.notes.append(Note(log, log.life, as_of, is_state, raw, is_requested))
+        base = log.segments_list[-1].base
+        job.notes.append(
+            Note(log, log.life, as_of, is_state, raw, base, log.cut_count, is_requested)
+        )
         collect(job, log)
         self.forget(log)
 

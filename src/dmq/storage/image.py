@@ -55,7 +55,7 @@ class Image:
         self.flush_segment = 0
         self.flush_byte = 0
         self.pending: list[Pending] = []
-        self.swaps: list[tuple[int, ...]] = []
+        self.swaps: list[items.Swap] = []
         self.was_async = False
         """At some time since the flush point: its files may have more than the journal knows."""
 
@@ -157,7 +157,7 @@ class Image:
             self.segments.pop(base, None)
         self.segments[item.bases[0]] = SegmentState(item.bases[0], item.size, item.max_timestamp)
         self.segments = dict(sorted(self.segments.items()))
-        self.swaps.append(item.bases)
+        self.swaps.append(item)
 
     def _flushed(self, item: items.Flushed) -> None:
         for segment in item.segments:

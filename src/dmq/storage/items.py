@@ -42,7 +42,7 @@ _MARK_HEAD = struct.Struct(">iiqqB")
 _VOTER = struct.Struct(">i16s")
 _CUT = struct.Struct(">QiiqqI")
 _START = struct.Struct(">Qqqii")
-_SWAP = struct.Struct(">QIqI")
+_SWAP = struct.Struct(">QQIqI")
 _BASE = struct.Struct(">q")
 _FLUSHED = struct.Struct(">QqqI")
 _SEGMENT = struct.Struct(">qIq")
@@ -145,9 +145,10 @@ class Start(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """`bases` become one segment with the first one's base."""
+    """`bases` become one segment with the first one's base, out of the swap file `token`."""
 
     uid: int
+    token: int
     bases: tuple[int, ...]
     size: int
     max_timestamp: int
@@ -205,7 +206,7 @@ def encode_start(item: Start) -> bytes:
 
 
 def encode_swap(item: Swap) -> bytes:
-    head = _SWAP.pack(item.uid, item.size, item.max_timestamp, len(item.bases))
+    head = _SWAP.pack(item.uid, item.token, item.size, item.max_timestamp, len(item.bases))
     return _framed(Kind.SWAP, head + b"".join(_BASE.pack(base) for base in item.bases))
 
 
@@ -329,10 +330,11 @@ def _decode_start(buf: Buffer, position: int) -> Start:
 
 
 def _decode_swap(buf: Buffer, position: int) -> Swap:
-    uid, size, max_timestamp, count = _SWAP.unpack_from(buf, position)
+    uid, token, size, max_timestamp, count = _SWAP.unpack_from(buf, position)
     position += _SWAP.size
     raw = bytes(buf[position : position + count * _BASE.size])
-    return Swap(uid, tuple(base for (base,) in _BASE.iter_unpack(raw)), size, max_timestamp)
+    bases = tuple(base for (base,) in _BASE.iter_unpack(raw))
+    return Swap(uid, token, bases, size, max_timestamp)
 
 
 def _decode_flushed(buf: Buffer, position: int) -> Flushed:

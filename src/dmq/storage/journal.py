@@ -115,10 +115,15 @@ class Journal:
         self.durable_seq = 0
         self.position = 0
         self.is_directory_dirty = False
+        self._spare_count = 0
+        self.is_short = False
+        """The disk had no room for the spares: only what was flushed can give files back."""
 
     @property
     def pressure(self) -> float:
         """How much of the space that may be used is used; may exceed 1."""
+        if self.is_short:
+            return 1.0
         full = (len(self.files) - 1 + len(self._freed)) * self._file_bytes + self.position
         return full / ((self._file_count_max - SPARES_MIN) * self._file_bytes)
 
@@ -128,7 +133,7 @@ class Journal:
         """Write one record into the page cache. Raises FatalStorageError if that fails."""
         size = HEADER_SIZE + body.length
         if not self.files or (self.position and self.position + size > self._file_bytes):
-            self.roll()
+            self.roll(size)
         current = self.files[-1]
         seq = self.seq + 1
         parts = body.finish()
@@ -156,19 +161,32 @@ class Journal:
         self.position += size
         return current
 
-    def roll(self) -> None:
-        """Go on in the next file: a spare one, or a new one."""
+    def make_room(self, length: int) -> bool:
+        """Whether a record of this length finds room without touching the last spares."""
+        size = HEADER_SIZE + length
+        if self.files and self.position + size <= self._file_bytes:
+            return True
+        if size <= self._file_bytes and len(self.spares) > SPARES_MIN:
+            return True
+        try:
+            self.add_spare(size)
+        except StorageError:
+            return False
+        return True
+
+    def roll(self, size: int = 0) -> None:
+        """Go on in the next file, which has room for a record of `size`: a spare, or a new one."""
         number = self.next_number
         name = file_name(number)
+        size = max(size, self._file_bytes)
         try:
             if self.spares:
                 self._disk.rename(self.spares.pop(), name)
-                file = self._disk.open(name)
-                if file.size() != self._file_bytes:
-                    file.cut(self._file_bytes)
-            else:
-                file = self._disk.open(name, create=True)
-                file.allocate(self._file_bytes)
+            file = self._disk.open(name, create=True)
+            if file.size() > size:
+                file.cut(size)
+            elif file.size() < size:
+                file.allocate(size)
         except OSError as error:
             raise FatalStorageError(f"no journal file to go on in: {error}") from error
         self.next_number = number + 1
@@ -181,13 +199,24 @@ class Journal:
         if self.position > _FIRST_READ_BYTES:
             self.roll()
 
-    def add_spare(self) -> None:
-        """Make one more spare file. Raises StorageError if the disk is full."""
-        name = f"{DIRECTORY}/spare-{self.next_number}-{len(self.spares)}"
+    def keep_spares(self) -> None:
+        """Have the spares that a full disk will need, as long as it is not full."""
+        try:
+            while len(self.spares) < SPARES_MIN:
+                self.add_spare()
+        except StorageError:
+            self.is_short = True
+        else:
+            self.is_short = False
+
+    def add_spare(self, size: int = 0) -> None:
+        """Make one more spare file, the next to be used. Raises StorageError if the disk is full."""
+        self._spare_count += 1
+        name = f"{DIRECTORY}/spare-{self.next_number}-{self._spare_count}"
         try:
             file = self._disk.open(name, create=True)
             try:
-                file.allocate(self._file_bytes)
+                file.allocate(max(size, self._file_bytes))
             except OSError:
                 self._disk.unlink(name)
                 raise

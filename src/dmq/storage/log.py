@@ -11,6 +11,7 @@ is cut in this turn, wait for it.
 Decides nothing about retention, compaction or roles. Called by broker and store.
 """
 
+import errno
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -95,10 +96,16 @@ class Host(Protocol):
     pool: SegmentFiles
     is_full: bool
 
+    @property
+    def seq(self) -> int: ...
+
     def mark_dirty(self, log: "Log") -> None: ...
     def mark_unsynced(self, log: "Log", now: int) -> None: ...
     def request_flush(self, log: "Log") -> None: ...
 
+
+_SMALL_ITEM_BYTES = 256
+"""More than any item but BATCH and STATE takes."""
 
 _BATCH, _MARK, _CUT, _START, _SWAP, _MODE, _RESET = range(7)
 _BatchOp = tuple[int, Buffer, int, int, int, int]
@@ -120,7 +127,9 @@ class Log:
         "commit",
         "damage",
         "directory_changed",
+        "cut_count",
         "epoch",
+        "flushed_base",
         "is_async",
         "is_dropped",
         "is_forgotten",
@@ -133,6 +142,7 @@ class Log:
         "segments_list",
         "settings",
         "stable_end",
+        "staged_bytes",
         "topic_id",
         "uid",
         "unsynced",
@@ -166,13 +176,18 @@ class Log:
         self.readable_end = state.end_offset
         self.stable_end: Position = state.marks.position(state.end_offset)
         self._ops: list[tuple[object, ...]] = []
+        self.staged_bytes = 0
+        """What the staged batches will take in the journal."""
         self._has_cut = False
         self._is_hard_staged = False
         self._is_held = False
         self._is_paused = False
         self._after_roll = False
         self.unsynced: dict[Segment, None] = {}
-        """Segments written since the last flush."""
+        """Segments written since the last flush began."""
+        self.flushed_base = state.segments[-1].base
+        """Segments below this are flushed by a durable note: the journal never writes them again."""
+        self.cut_count = 0
         self.directory_changed = False
 
     def __repr__(self) -> str:
@@ -254,6 +269,7 @@ class Log:
         last = base + fields[6]
         self._ops.append((_BATCH, data, size, base, last, fields[8]))
         self._staged_end = last + 1
+        self.staged_bytes += size + BATCH_ITEM.size
         self._host.mark_dirty(self)
 
     def _append_each(self, data: Buffer, may_skip: bool) -> None:
@@ -317,21 +333,21 @@ class Log:
         self.stable_end = min(self.stable_end, self.end)
         self._stage((_RESET, base, log_start))
 
+    def swap_name(self, base: int) -> str:
+        """Where compaction puts the file that is to replace the segment `base`."""
+        return f"{self.directory}/{base:020d}.swap"
+
     def replace_segments(self, bases: Sequence[int], size: int, max_timestamp: int) -> None:
         """Stage: closed, flushed segments become one file (compaction).
 
-        The new bytes are synced, with their directory entry, in `swap_name(bases[0])`; the
-        renames follow the turn. All must lie below every segment written since the last flush.
+        The new bytes are in `swap_name(bases[0])`, synced, with their directory entry; the index
+        may lie beside it (.index.swap, .timeindex.swap). All must lie below `flushed_base`.
         """
         names = [segment.base for segment in self.segments_list]
         first = names.index(bases[0])
         assert names[first : first + len(bases)] == list(bases), (bases, names)
-        assert bases[-1] < min(self.unsynced_bases()), "not flushed"
+        assert bases[-1] < self.flushed_base, "not flushed"
         self._stage((_SWAP, tuple(bases), size, max_timestamp))
-
-    def swap_name(self, base: int) -> str:
-        """Where compaction puts the file that will replace the segment `base`."""
-        return f"{self.directory}/{base:020d}.swap"
 
     def unsynced_bases(self) -> list[int]:
         """Bases of the segments that a flush must still sync; the active one always counts."""
@@ -339,6 +355,7 @@ class Log:
 
     def _stage(self, op: tuple[object, ...]) -> None:
         self._ops.append(op)
+        self.staged_bytes += _SMALL_ITEM_BYTES
         self._host.mark_dirty(self)
 
     # ---- the turn
@@ -355,6 +372,7 @@ class Log:
         ops, self._ops = self._ops, []
         self._is_held = is_held = self._has_cut
         self._has_cut = False
+        self.staged_bytes = 0
         at = 0
         while at < len(ops):
             if ops[at][0] != _BATCH:
@@ -362,6 +380,8 @@ class Log:
                 at += 1
                 continue
             try:
+                if not (turn.takes_batches or self.is_async):
+                    raise OSError(errno.ENOSPC, "the journal has no room")
                 at = self._begin_batches(turn, ops, at, is_held)
             except OSError as error:
                 self._refuse(turn, ops[at:], error)
@@ -398,6 +418,7 @@ class Log:
             if max_timestamp > greatest:
                 greatest = max_timestamp
         if is_held:
+            self._reserve(segment, size)
             turn.after.append(partial(self._write_late, segment, start, parts))
         else:
             self._write(segment, start, parts)
@@ -478,6 +499,13 @@ class Log:
         if file.size():
             file.cut(0)  # A former file of this name, not part of this log.
 
+    def _reserve(self, segment: Segment, size: int) -> None:
+        """Room for bytes that are written when the turn is durable, and can't be refused then."""
+        files = self._host.pool.files
+        files.make_dir(self.directory)
+        files.open(segment.name(), create=True).allocate(size)
+        self.directory_changed = True
+
     def _write_late(self, segment: Segment, position: int, parts: list[Buffer]) -> None:
         try:
             self._write(segment, position, parts)
@@ -496,7 +524,9 @@ class Log:
         active = self.segments_list[-1]
         if active.size == 0 and len(self.segments_list) > 1 and active not in self.unsynced:
             self.segments_list.pop()
-            self._host.pool.forget(active)
+            turn.after.append(partial(self._unlink, active))
+        else:
+            turn.after.append(partial(self._cut_file, active, active.size))
         turn.refused.append(Refusal(self, self.end, StorageError(str(error))))
 
     def _begin_mark(self, turn: Turn, mark: Mark) -> None:
@@ -512,6 +542,8 @@ class Log:
             return
         begun.end_offset = position.offset
         self.readable_end = min(self.readable_end, position.offset)
+        self.flushed_base = min(self.flushed_base, segment.base)
+        self.cut_count += 1
         for gone in [s for s in self.segments_list if s.base > segment.base]:
             self.segments_list.remove(gone)
             self.unsynced.pop(gone, None)
@@ -550,13 +582,20 @@ class Log:
         self, turn: Turn, bases: tuple[int, ...], size: int, max_timestamp: int
     ) -> None:
         kept = [s.base for s in self.segments_list]
+        files = self._host.pool.files
         if not set(bases) <= set(kept):
-            return  # Trimmed meanwhile; the file that was to replace them is nobody's.
-        turn.body.add(items.encode_swap(items.Swap(self.uid, bases, size, max_timestamp)))
+            files.unlink(self.swap_name(bases[0]))  # Trimmed meanwhile.
+            return
+        # A name of its own, durable with the turn: a restart must not take the unfinished file of
+        # the next compaction for this one.
+        token = self._host.seq
+        new = Segment(self.directory, SegmentState(bases[0], size, max_timestamp))
+        new.suffix = f"{token}.swap"
+        files.rename(self.swap_name(bases[0]), new.name())
+        turn.sync_first[self.directory] = None
+        turn.body.add(items.encode_swap(items.Swap(self.uid, token, bases, size, max_timestamp)))
         at = kept.index(bases[0])
         old = self.segments_list[at : at + len(bases)]
-        new = Segment(self.directory, SegmentState(bases[0], size, max_timestamp))
-        new.suffix = "swap"
         self.segments_list[at : at + len(old)] = [new]
         turn.after.append(partial(self._swap_files, old, new))
 
@@ -566,6 +605,10 @@ class Log:
             pool.unlink(segment)
         pool.files.rename(new.name(), new.name("log"))
         new.suffix = "log"
+        for suffix in ("index", "timeindex"):
+            if pool.files.exists(new.name(f"{suffix}.swap")):
+                pool.files.rename(new.name(f"{suffix}.swap"), new.name(suffix))
+                new.trusted_bytes = new.size
         self.directory_changed = True
 
     def _begin_mode(self, turn: Turn, is_async: bool) -> None:
@@ -580,6 +623,7 @@ class Log:
         self.damage = ()
         self.readable_end = log_start
         self.life += 1
+        self.flushed_base = log_start
         begun = self._begun
         begun.marks, begun.log_start, begun.end_offset = Marks((base,)), log_start, log_start
         turn.body.add(items.encode_state(self.snapshot(items.OWN_TIME)))
@@ -643,6 +687,11 @@ class Log:
             self._begun.end_offset,
             tuple(s.state() for s in self.segments_list if s.base >= first),
         )
+
+    def flush_noted(self, base: int, cut_count: int) -> None:
+        """A note about the log when `base` was its active segment is durable."""
+        if cut_count == self.cut_count:
+            self.flushed_base = max(self.flushed_base, base)
 
     def resume(self) -> None:
         """The flush that a change to sync waited for is noted."""

@@ -147,6 +147,18 @@ def _put_aside(files: Files, replay: Replay, known: set[int]) -> None:
         files.sync_dir(".")
 
 
+def _spares(files: Files, sizes: Sizes, replay: Replay) -> list[str]:
+    """Journal files that nobody needs; those without all their blocks are made anew."""
+    lengths = files.sizes(journal.DIRECTORY)
+    kept = []
+    for name in replay.spares:
+        if lengths[name.rpartition("/")[2]] < sizes.journal_file_bytes:
+            files.unlink(name)
+        else:
+            kept.append(name)
+    return kept
+
+
 def _journal(files: Files, sizes: Sizes, salt: int, replay: Replay) -> Journal:
     if sizes.journal_bytes < 4 * sizes.journal_file_bytes:
         raise StorageError("the journal must have room for four of its files")
@@ -154,7 +166,7 @@ def _journal(files: Files, sizes: Sizes, salt: int, replay: Replay) -> Journal:
     writer.seq = writer.durable_seq = replay.report.last_seq
     writer.next_number = replay.next_number
     writer.files = replay.files
-    writer.spares = replay.spares
+    writer.spares = _spares(files, sizes, replay)
     if replay.report.is_clean and replay.last is not None:
         writer.position = replay.last.end
     elif writer.files:

@@ -33,6 +33,7 @@ class RecoveredLog:
     """Bytes of each segment about which index files may be believed."""
     unsynced: set[int]
     """Segments that the page cache may hold more of than the disk."""
+    flushed_base: int
     state_time: int
     state_number: int
     must_restate: bool = False
@@ -48,6 +49,7 @@ class RecoveredLog:
             segment.trusted_bytes = min(self.trusted.get(segment.base, 0), segment.size)
             if segment.base in self.unsynced:
                 log.unsynced[segment] = None
+        log.flushed_base = self.flushed_base
         log.directory_changed = bool(self.unsynced) or self.must_restate
         return log
 
@@ -56,7 +58,8 @@ def adopt_clean(image: Image) -> RecoveredLog:
     """After a clean stop the files are what STATE says: nothing is looked at."""
     state = image.final(image.known.damage)
     trusted = {segment.base: segment.size for segment in state.segments}
-    return RecoveredLog(state, trusted, set(), image.state_time, image.state_number)
+    base = image.flush_segment
+    return RecoveredLog(state, trusted, set(), base, image.state_time, image.state_number)
 
 
 class Restorer:
@@ -94,12 +97,14 @@ class Restorer:
         unsynced = {p.segment for p in image.pending} | {flush[0]}
         must_restate = len(damage) > len(image.known.damage)
         if image.was_async:
-            must_restate = self._read_on(image, directory) or must_restate
+            self._read_on(image, directory)
+            must_restate = True  # What was cut off must not come back behind newer bytes.
             unsynced |= {base for base in image.segments if base >= flush[0]}
         log = RecoveredLog(
             image.final(tuple(damage)),
             trusted,
             unsynced,
+            flush[0],
             image.state_time,
             image.state_number,
             must_restate,
@@ -113,8 +118,9 @@ class Restorer:
 
     def _finish_swaps(self, image: Image, directory: str, sizes: dict[str, int]) -> None:
         """Renames that followed a SWAP and may not have happened; files that no SWAP names go."""
-        for bases in image.swaps:
-            swap = _name(bases[0], "swap")
+        for item in image.swaps:
+            bases = item.bases
+            swap = _name(bases[0], f"{item.token}.swap")
             if swap in sizes:
                 for base in bases:
                     self._unlink(directory, sizes, base)
@@ -203,12 +209,11 @@ class Restorer:
             if sizes.pop(_name(base, suffix), None) is not None:
                 self._files.unlink(f"{directory}/{_name(base, suffix)}")
 
-    def _read_on(self, image: Image, directory: str) -> bool:
+    def _read_on(self, image: Image, directory: str) -> None:
         """Take in what an async log's files have beyond what the journal knows.
 
-        The rest is cut off. True if the journal must be told.
+        The rest is cut off.
         """
-        known_end, known_marks = image.end_offset, len(image.known.marks)
         before = {base: s for base, s in image.segments.items() if base <= image.flush_segment}
         pending_end = max((p.segment for p in image.pending), default=image.flush_segment)
         segments = {b: s for b, s in image.segments.items() if b <= pending_end} or before
@@ -231,7 +236,6 @@ class Restorer:
             if stem.isdigit() and int(stem) > base:
                 self._files.unlink(f"{directory}/{name}")
         image.lose_tail([segments[b] for b in sorted(segments)], end)
-        return image.end_offset != known_end or len(image.known.marks) != known_marks
 
     def _good_bytes(
         self, image: Image, directory: str, base: int, position: int, end: int

@@ -88,7 +88,7 @@ class Segment:
         """Offset of recent batches -> byte: sequential readers need no lookup."""
         self.file: File | None = None
         self.suffix = "log"
-        """"swap" while the file that replaces a segment waits for its turn to be durable."""
+        """Another one while the file that replaces a segment waits for its turn to be durable."""
 
     def state(self) -> SegmentState:
         return SegmentState(self.base, self.size, self.max_timestamp)
@@ -276,14 +276,21 @@ class SegmentReader:
 
 
 def save_index(files: Files, segment: Segment, *, is_closed: bool) -> None:
-    """Write the index files as far as the index in memory covers the segment; not synced."""
+    """Write the index files as far as the index in memory covers the segment; not synced.
+
+    A full disk is no failure here: what is not there is made anew when it is needed.
+    """
     index = segment.index
-    if index is None or index.covered < segment.size:
+    if index is None or not segment.size or index.covered < segment.size:
         return
     if is_closed:
         index.note_time()
-    for suffix, raw in (("index", index.offset_bytes()), ("timeindex", index.time_bytes())):
-        file = files.open(segment.name(suffix), create=True)
-        file.cut(len(raw))
-        file.write_at(0, [raw])
-    segment.trusted_bytes = segment.size
+    try:
+        for suffix, raw in (("index", index.offset_bytes()), ("timeindex", index.time_bytes())):
+            file = files.open(segment.name(suffix), create=True)
+            file.cut(len(raw))
+            file.write_at(0, [raw])
+    except OSError:
+        segment.trusted_bytes = 0
+    else:
+        segment.trusted_bytes = segment.size

@@ -18,7 +18,7 @@ from uuid import UUID
 from dmq.errors import StorageError
 from dmq.raft.marks import Marks
 from dmq.storage import items, journal, meta, recovery
-from dmq.storage.cleaner import Cleaner, FlushJob, Job, collect_all, is_current
+from dmq.storage.cleaner import Cleaner, FlushJob, Job, Note, collect_all, is_current
 from dmq.storage.files import Files
 from dmq.storage.items import OWN_TIME, SegmentState
 from dmq.storage.journal import FLAG_CLOSE, FLAG_OPEN, Journal
@@ -82,6 +82,7 @@ class Store:
         self._cover_at: int | None = None
         self._space_checked_at: int | None = None
         self._jobs: list[FlushJob] = []
+        self._turn_bytes_max = settings.turn_bytes_max
 
     @classmethod
     def open(
@@ -136,7 +137,7 @@ class Store:
         if self.recovery.rotten is not None:
             meta.save(self._files, self._meta)  # From here on the old journal is nobody's.
         self.end_turn(turn, now)
-        self._keep_spares()
+        self._journal.keep_spares()
         self._quarantine.adopt(now)
         self._check_space(now)
 
@@ -267,31 +268,41 @@ class Store:
                 turn.body.add(note.raw)
                 if note.is_state:
                     turn.facts.append(Fact(note.log.uid if note.log else 0, note.as_of))
-                if note.log is not None and note.is_requested:
-                    note.log.resume()
+                if note.log is not None:
+                    self._after_note(turn, note.log, note)
         self._cleaner.notes = []
         for log in self._dropping:
             turn.after.append(partial(self._quarantine.take, log, self.pool, turn.now))
         self._dropping = []
 
+    def _after_note(self, turn: Turn, log: Log, note: Note) -> None:
+        turn.after.append(partial(log.flush_noted, note.base, note.cut_count))
+        if note.is_requested:
+            log.resume()
+
     def _begin_logs(self, turn: Turn) -> None:
-        dirty, self._dirty = self._dirty, {}
-        waiting = iter(dirty)
-        for log in waiting:
+        taken: list[Log] = []
+        length = turn.body.length
+        for log in self._dirty:
+            taken.append(log)
+            length += log.staged_bytes
+            if length > self._turn_bytes_max:
+                break
+        for log in taken:
+            del self._dirty[log]
+        turn.takes_batches = self._journal.make_room(length)
+        for log in taken:
             if not log.begin(turn):
                 self._dirty[log] = None
-            if turn.body.length > self._settings.turn_bytes_max:
-                break
-        for log in waiting:
-            self._dirty[log] = None
 
     def _write(self, turn: Turn) -> None:
         self._turn = turn
         if turn.body.length == 0 and not turn.is_forced:
             return  # Async batches only.
         file = self._journal.write(turn.body, turn.flags)
-        is_new = self._journal.is_directory_dirty
-        turn.written(self._journal.seq, file.file, self._files if is_new else None)
+        if self._journal.is_directory_dirty:
+            turn.sync_first[journal.DIRECTORY] = None
+        turn.written(self._journal.seq, file.file, self._files)
         # The next record covers this one; the covering record itself need not be covered.
         self._cover_at = turn.now + COVER_MS if turn.body.length else None
 
@@ -324,7 +335,7 @@ class Store:
     def maintain(self, now: int) -> list[Job]:
         """Jobs that are due: run each in a worker thread, then call `done` with it."""
         self._check_space_sometimes(now)
-        self._keep_spares()
+        self._journal.keep_spares()
         self._plan(now)
         jobs: list[Job] = [*self._jobs, *self._quarantine.due(now)]
         self._jobs = []
@@ -358,13 +369,6 @@ class Store:
     def _check_space(self, now: int) -> None:
         self._space_checked_at = now
         self.is_full = self._files.free_bytes() < self._settings.reserve_bytes
-
-    def _keep_spares(self) -> None:
-        while len(self._journal.spares) < journal.SPARES_MIN and not self.is_full:
-            try:
-                self._journal.add_spare()
-            except StorageError:
-                self.is_full = True
 
     def close(self, now: int) -> None:
         """Write and flush everything, end in order. Blocks; no turn may be under way."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dmq.errors import FatalStorageError, StorageError
 from dmq.storage.files import File, Files
-from dmq.storage.journal import DIRECTORY, Body
+from dmq.storage.journal import Body
 from dmq.types import Position
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Turn:
     """A turn under way."""
 
     __slots__ = (
-        "_directory_of",
+        "_disk",
         "_file",
         "after",
         "body",
@@ -47,6 +47,8 @@ class Turn:
         "refused",
         "seq",
         "stable",
+        "sync_first",
+        "takes_batches",
     )
 
     def __init__(self, now: int) -> None:
@@ -55,6 +57,8 @@ class Turn:
         self.flags = 0
         self.is_forced = False
         """Written even if it says nothing: the record that covers the one before."""
+        self.takes_batches = True
+        """False if the journal has room only for what must go on when the disk is full."""
         self.logs: list[Log] = []
         self.stable: list[Log] = []
         """Async logs whose stable end moved as soon as the turn was begun."""
@@ -64,25 +68,28 @@ class Turn:
         """What may touch files only when the turn is durable, in order."""
         self.seq = -1
         self._file: File | None = None
-        self._directory_of: Files | None = None
+        self._disk: Files | None = None
+        self.sync_first: dict[str, None] = {}
+        """Directories with names that the record relies on."""
 
     @property
     def needs_sync(self) -> bool:
         """False if only async batches were written: then `end_turn` may follow at once."""
         return self._file is not None
 
-    def written(self, seq: int, file: File, directory_of: Files | None) -> None:
-        """The record is in the page cache; `directory_of` if the file's name is not durable."""
+    def written(self, seq: int, file: File, disk: Files) -> None:
+        """The record is in the page cache."""
         self.seq = seq
         self._file = file
-        self._directory_of = directory_of
+        self._disk = disk
 
     def sync(self) -> None:
         """Make it durable; blocks, for a worker thread. Raises FatalStorageError."""
         assert self._file is not None
+        assert self._disk is not None
         try:
-            if self._directory_of is not None:
-                self._directory_of.sync_dir(DIRECTORY)
+            for name in self.sync_first:
+                self._disk.sync_dir(name)
             self._file.sync()
         except OSError as error:
             raise FatalStorageError(f"journal sync failed: {error}") from error
