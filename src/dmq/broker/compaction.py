@@ -1,0 +1,300 @@
+"""Rounds of compaction: which log is next, and what becomes of what the compactor made.
+
+    resting    until `log.cleaner.backoff.ms` is over, or a result comes
+    looking    through all compacted logs, a slice per tick; the dirtiest is taken
+    working    the compactor has the job
+    swapping   its files are there, SWAP is staged; until the turn is durable and they have their
+               names
+
+Deterministic: `tick` gets the time. Never opens a record, never waits. A result is applied whole or
+not at all, but for what was trimmed meanwhile: a tombstone may go only together with what it
+deletes. A log that was dropped, reset or damaged since keeps what it has. Called by housekeeping.
+"""
+
+import enum
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dmq.broker.compactor import Compactor
+from dmq.broker.partition import Partition
+from dmq.config.broker import BrokerConfig
+from dmq.config.topic import TopicConfig
+from dmq.errors import StorageError
+from dmq.storage import compaction_points, reading
+from dmq.storage.compaction import Candidate, Lag, choose
+from dmq.storage.compaction_job import Job, Result, Source, Swap
+from dmq.storage.compaction_run import KEY_BYTES
+from dmq.storage.log import Log
+from dmq.storage.store import Store
+
+log = logging.getLogger("dmq.broker")
+
+SLICE = 200
+"""Partitions looked at per tick: a millisecond or so."""
+RETRY_MS = 60_000
+"""How long a log rests that could not be compacted; the reason does not go away by itself."""
+SWAP_PATIENCE_MS = 60_000
+"""A turn that takes longer has stopped the broker: then the swap will not come any more."""
+
+Kept = tuple[Partition, TopicConfig]
+
+
+class Stage(enum.Enum):
+    """See the module."""
+
+    RESTING = enum.auto()
+    LOOKING = enum.auto()
+    WORKING = enum.auto()
+    SWAPPING = enum.auto()
+
+
+class Best(NamedTuple):
+    """The dirtiest log so far."""
+
+    partition: Partition
+    config: TopicConfig
+    candidate: Candidate
+
+
+class Compaction:
+    """One round after the other, one log at a time."""
+
+    def __init__(self, store: Store, compactor: Compactor) -> None:
+        self._store = store
+        self._files = store.pool.files
+        self._compactor = compactor
+        self._points = compaction_points.load(self._files)
+        self.stage = Stage.RESTING
+        self._rests_until: int | None = None
+        self._queue: list[Kept] = []
+        self._best: Best | None = None
+        self._failed: dict[int, int] = {}
+        """uid -> when it may be tried again."""
+        self._partition: Partition | None = None
+        self._job: Job | None = None
+        self._life = 0
+        self._result: Result | None = None
+        self._has_answer = False
+        self._swapping_since = 0
+
+    def tick(self, now: int, settings: BrokerConfig, everything: Callable[[], list[Kept]]) -> None:
+        """One step; bounded work."""
+        backoff_ms = settings.log_cleaner_backoff_ms
+        if self.stage is Stage.RESTING and self._is_rested(now, backoff_ms):
+            if settings.log_cleaner_enable and not self._store.is_full:
+                self._queue = everything()
+                self._queue.reverse()
+                self.stage = Stage.LOOKING
+            else:
+                self._rest(now + backoff_ms)
+        elif self.stage is Stage.LOOKING:
+            self._look(now, settings)
+        elif self.stage is Stage.WORKING and self._has_answer:
+            self._take_answer(now)
+        elif self.stage is Stage.SWAPPING:
+            self._finish(now)
+
+    def _is_rested(self, now: int, backoff_ms: int) -> bool:
+        if self._rests_until is None:
+            self._rests_until = now + backoff_ms
+        return not 0 < self._rests_until - now <= backoff_ms
+
+    def _rest(self, until: int) -> None:
+        self.stage = Stage.RESTING
+        self._rests_until = until
+
+    # ---- looking
+
+    def _look(self, now: int, settings: BrokerConfig) -> None:
+        for _ in range(min(SLICE, len(self._queue))):
+            partition, config = self._queue.pop()
+            if config.compacts and self._is_open_to(partition, now):
+                try:
+                    self._consider(partition, config, now)
+                except (StorageError, OSError) as error:
+                    self._failed[partition.log.uid] = now + RETRY_MS
+                    log.warning("%s can't be compacted: %s", partition, error)
+        if self._queue:
+            return
+        best, self._best = self._best, None
+        if best is not None:
+            self._start(best, settings, now)
+            return
+        self._compactor.rest()
+        self._rest(now + settings.log_cleaner_backoff_ms)
+
+    def _is_open_to(self, partition: Partition, now: int) -> bool:
+        found = partition.log
+        if partition.is_retired or found.is_dropped or found.is_damaged or found.is_recovering:
+            return False
+        until = self._failed.get(found.uid, now)
+        if 0 < until - now <= RETRY_MS:
+            return False
+        self._failed.pop(found.uid, None)
+        return True
+
+    def _consider(self, partition: Partition, config: TopicConfig, now: int) -> None:
+        flushed = partition.log.flushed_base
+        limit = partition.high_watermark
+        found = self._choose(partition, config, min(limit, flushed), now)
+        if found is None:
+            if flushed < limit and self._choose(partition, config, limit, now) is not None:
+                self._store.request_flush(partition.log)
+            return
+        best = self._best
+        rank = (found.dirty_ratio, found.is_overdue)
+        if best is None or rank > (best.candidate.dirty_ratio, best.candidate.is_overdue):
+            self._best = Best(partition, config, found)
+
+    def _choose(
+        self, partition: Partition, config: TopicConfig, limit: int, now: int
+    ) -> Candidate | None:
+        found = partition.log
+        return choose(
+            found.segments(),
+            log_start=found.log_start,
+            clean_point=self._points.get(found.uid, -1),
+            limit=limit,
+            lag=Lag(
+                config.min_cleanable_dirty_ratio,
+                config.min_compaction_lag_ms,
+                config.max_compaction_lag_ms,
+            ),
+            now=now,
+            first_timestamp=lambda at: reading.first_timestamp(
+                found.reader(found.segments_list[at])
+            ),
+        )
+
+    # ---- working
+
+    def _start(self, best: Best, settings: BrokerConfig, now: int) -> None:
+        found, config, candidate = best.partition.log, best.config, best.candidate
+        sources = [
+            Source(segment.base, segment.size, segment.max_timestamp)
+            for segment in found.segments()[: candidate.taken]
+        ]
+        self._partition, self._life = best.partition, found.life
+        self._job = job = Job(
+            uid=found.uid,
+            directory=found.directory,
+            segments=tuple(sources),
+            end=candidate.end,
+            log_start=found.log_start,
+            first_dirty=candidate.first_dirty,
+            now=now,
+            delete_retention_ms=config.delete_retention_ms,
+            producer_expiration_ms=settings.producer_id_expiration_ms,
+            segment_bytes=found.settings.segment_bytes,
+            index_interval_bytes=found.settings.index_interval_bytes,
+            keys_max=settings.log_cleaner_dedupe_buffer_size // KEY_BYTES,
+            bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
+        )
+        self._has_answer = False
+        self.stage = Stage.WORKING
+        self._compactor.start(job, self._answered)
+
+    def _answered(self, result: Result | None) -> None:
+        self._result, self._has_answer = result, True
+
+    def _take_answer(self, now: int) -> None:
+        assert self._job is not None
+        if self._result is None:
+            self._failed[self._job.uid] = now + RETRY_MS
+            self._look_on(now)
+            return
+        self._apply(now, self._result)
+
+    def _look_on(self, now: int) -> None:
+        """There may be another log to clean."""
+        self._job = self._partition = self._result = None
+        self._rest(now)
+
+    # ---- swapping
+
+    def _apply(self, now: int, result: Result) -> None:
+        partition, job = self._partition, self._job
+        assert partition is not None
+        assert job is not None
+        found = partition.log
+        kept = _first_kept(found)
+        is_torn = any(swap.bases[0] < kept <= swap.bases[-1] for swap in result.swaps)
+        if is_torn or not self._is_as_it_was(partition, job):
+            self._discard(found, job, result.swaps)
+            self._look_on(now)
+            return
+        trimmed = [swap for swap in result.swaps if swap.bases[0] < kept]
+        self._discard(found, job, trimmed)
+        for swap in result.swaps:
+            if swap not in trimmed:
+                found.replace_segments(swap.bases, swap.size, swap.max_timestamp)
+        self.stage = Stage.SWAPPING
+        self._swapping_since = now
+        log.info(
+            "compacted %s up to %d: %d of %d records, %d of %d bytes kept",
+            partition,
+            result.clean_point,
+            result.records_kept,
+            result.records_read,
+            result.bytes_kept,
+            result.bytes_read,
+        )
+
+    def _is_as_it_was(self, partition: Partition, job: Job) -> bool:
+        """Whether the log still has what the job read, but for a start that was trimmed."""
+        found = partition.log
+        if partition.is_retired or found.is_dropped or found.is_damaged or found.life != self._life:
+            return False
+        sizes = {segment.base: segment.size for segment in found.segments_list}
+        kept = _first_kept(found)
+        read = [source for source in job.segments if source.base >= kept]
+        return all(sizes.get(source.base) == source.size for source in read)
+
+    def _finish(self, now: int) -> None:
+        partition, result = self._partition, self._result
+        assert partition is not None
+        assert result is not None
+        found = partition.log
+        if found.is_dropped or found.life != self._life:
+            self._look_on(now)
+        elif not self._is_swapping(found):
+            # Not earlier: a point that runs ahead of the files would let tombstones go before
+            # what they delete.
+            self._points[found.uid] = result.clean_point
+            self._save_points()
+            self._look_on(now)
+        elif not 0 <= now - self._swapping_since < SWAP_PATIENCE_MS:
+            self._look_on(now)
+
+    def _is_swapping(self, found: Log) -> bool:
+        """Whether new files still wait for their names: so does the turn for being durable."""
+        return any(
+            name.endswith(".swap") and not name.endswith("index.swap")
+            for name in self._files.list(found.directory)
+        )
+
+    def _save_points(self) -> None:
+        self._points = {u: point for u, point in self._points.items() if u in self._store.logs}
+        try:
+            compaction_points.save(self._files, self._points)
+        except OSError as error:
+            log.warning(
+                "clean points can't be saved; after a restart logs are cleaned anew: %s", error
+            )
+
+    def _discard(self, found: Log, job: Job, swaps: Sequence[Swap]) -> None:
+        """Files that will not be used; those of a dropped log go with its folder."""
+        if found.is_dropped:
+            return
+        for swap in swaps:
+            for kind in ("", "index", "timeindex"):
+                name = job.swap_name(swap.bases[0], kind)
+                if self._files.exists(name):
+                    self._files.unlink(name)
+
+
+def _first_kept(found: Log) -> int:
+    """Base of the first segment that the log will have when its start, as staged, is trimmed."""
+    bases = [segment.base for segment in found.segments_list]
+    return max((base for base in bases if base <= found.log_start), default=bases[0])

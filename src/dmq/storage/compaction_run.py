@@ -1,0 +1,360 @@
+"""The work of compaction: keep the last record of each key, in new files beside the old ones.
+
+    1  read the keys of the dirty part into a map: key -> its last offset, as far as it has room
+    2  copy the segments up to there, small neighbours into one file, without the records that an
+       entry of the map overtakes, without keyless ones and without tombstones past their time
+    3  sync the new files and the directory; the old ones stay until the journal says SWAP
+
+Only ever creates `.swap` files; a crash at any point leaves the log as it was. Runs in a process
+of its own (broker/compactor.py), or in a test on a fake disk: all it meets is `Files`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from dmq.errors import CorruptError
+from dmq.records import (
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchError,
+    BatchHeader,
+    check_crc,
+    read_header,
+    scan,
+)
+from dmq.storage.compaction_batch import (
+    RawRecord,
+    Verdict,
+    empty_batch,
+    filter_batch,
+    read_records,
+)
+from dmq.storage.compaction_job import Job, Result, Source, Swap
+from dmq.storage.files import Buffer, File, Files
+from dmq.storage.index import RELATIVE_OFFSET_MAX, Index
+from dmq.storage.segment import walk
+
+KEY_BYTES = 200
+"""What one key costs in memory: digest, offset and their place in a dict that grows by doubling."""
+_DIGEST_BYTES = 16
+_CHUNK_BYTES = 1024 * 1024
+
+Progress = Callable[[int], None]
+"""Told of bytes read and written; may wait, to keep to a rate, or end the process."""
+
+
+class Batch(NamedTuple):
+    """A batch as read."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+
+
+def compact(files: Files, job: Job, progress: Progress) -> Result:
+    """Do it. Raises CorruptError at bytes that are not what was written, OSError if the disk fails."""
+    remove_leftovers(files, job.directory)
+    cleaning = _Cleaning(files, job, progress)
+    cleaning.read_keys()
+    swaps = [swap for group in cleaning.groups() if (swap := cleaning.rewrite(group))]
+    if swaps:
+        files.sync_dir(job.directory)
+    return cleaning.result(swaps)
+
+
+def remove_leftovers(files: Files, directory: str) -> None:
+    """Files of a run that did not end; the caller knows that no SWAP of this log is under way."""
+    for name in files.list(directory):
+        if name.endswith(".swap"):
+            files.unlink(f"{directory}/{name}")
+
+
+class _Cleaning:
+    """One job being done."""
+
+    def __init__(self, files: Files, job: Job, progress: Progress) -> None:
+        self._files = files
+        self._job = job
+        self._progress = progress
+        self._last_offsets: dict[bytes, int] = {}
+        self._clean_point = job.end
+        self._producers: dict[int, int] = {}
+        """Producer id -> base offset of its last batch: that one's sequence is still needed."""
+        self._horizon = job.now + job.delete_retention_ms
+        self._records_read = self._records_kept = 0
+        self._bytes_read = self._bytes_kept = 0
+        self._unreadable = 0
+
+    # ---- 1: the keys
+
+    def read_keys(self) -> None:
+        """Fill the map; where it is full, that is as far as this cleaning goes."""
+        job = self._job
+        cutoff = job.now - job.producer_expiration_ms
+        for at, source in enumerate(job.segments):
+            if self._next_base(at) <= job.first_dirty:
+                if source.max_timestamp > cutoff:
+                    self._read_producers(source)
+            elif not self._read_segment_keys(source):
+                return
+
+    def _next_base(self, at: int) -> int:
+        segments = self._job.segments
+        return segments[at + 1].base if at + 1 < len(segments) else self._job.end
+
+    def _read_producers(self, source: Source) -> None:
+        file = self._open(source)
+        for place in walk(file, 0, source.size):
+            self._note_producer(read_header(file.read_at(place.position, HEADER_SIZE)))
+        self._progress(source.size)
+
+    def _note_producer(self, header: BatchHeader) -> None:
+        job = self._job
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        if header.max_timestamp > job.now - job.producer_expiration_ms:
+            self._producers[header.producer_id] = header.base_offset
+
+    def _read_segment_keys(self, source: Source) -> bool:
+        """False when there is no room for one more key."""
+        for batch in self._batches(source):
+            header = batch.header
+            if header.last_offset < self._job.first_dirty:
+                self._note_producer(header)
+                continue
+            if _is_kept_whole(header):
+                self._note_producer(header)
+                continue
+            try:
+                _, records = read_records(batch.data, header)
+            except BatchError:
+                continue
+            if not self._put_all(records):
+                return False
+            self._note_producer(header)
+        return True
+
+    def _put_all(self, records: Sequence[RawRecord]) -> bool:
+        offsets, keys_max, first = self._last_offsets, self._job.keys_max, self._job.first_dirty
+        for record in records:
+            if record.key is None or record.offset < first:
+                continue
+            name = _name(record.key)
+            if len(offsets) >= keys_max and name not in offsets:
+                self._clean_point = record.offset
+                return False
+            offsets[name] = record.offset
+        return True
+
+    # ---- 2: the copies
+
+    def groups(self) -> list[list[Source]]:
+        """Segments that become one, by their sizes before."""
+        groups: list[list[Source]] = []
+        size = 0
+        for at, source in enumerate(self._job.segments):
+            if source.base >= self._clean_point:
+                break
+            is_far = bool(groups) and self._next_base(at) - groups[-1][0].base > RELATIVE_OFFSET_MAX
+            if not groups or is_far or size + source.size > self._job.segment_bytes:
+                groups.append([])
+                size = 0
+            groups[-1].append(source)
+            size += source.size
+        return groups
+
+    def rewrite(self, group: Sequence[Source]) -> Swap | None:
+        """The file that replaces these segments; None if it would be the same as the one there."""
+        job = self._job
+        output = _Output(self._files, job, group, self._progress)
+        for source in group:
+            for batch in self._batches(source):
+                is_last = source is group[-1] and batch.position + len(batch.data) == source.size
+                output.add(batch, self._judge(batch, is_last))
+        self._bytes_kept += output.size
+        return output.finish()
+
+    def _judge(self, batch: Batch, is_last: bool) -> Verdict:
+        header = batch.header
+        self._records_read += header.record_count
+        self._bytes_read += len(batch.data)
+        if header.last_offset < self._job.log_start:
+            return Verdict(empty_batch(header) if is_last else b"", True, 0, header.max_timestamp)
+        if _is_kept_whole(header) or header.base_offset >= self._clean_point:
+            return self._whole(batch)
+        try:
+            data, records = read_records(batch.data, header)
+        except BatchError:
+            self._unreadable += 1
+            return self._whole(batch)
+        has_horizon = bool(header.attributes & DELETE_HORIZON)
+        keeps_tombstones = not has_horizon or self._job.now < header.base_timestamp
+        is_last_of_producer = self._producers.get(header.producer_id) == header.base_offset
+        verdict = filter_batch(
+            batch.data,
+            header,
+            data,
+            records,
+            self._keeps if keeps_tombstones else self._keeps_values,
+            None if has_horizon else self._horizon,
+            stays_if_empty=is_last or is_last_of_producer,
+        )
+        self._records_kept += verdict.kept
+        return verdict
+
+    def _whole(self, batch: Batch) -> Verdict:
+        header = batch.header
+        self._records_kept += header.record_count
+        return Verdict(batch.data, False, header.record_count, header.max_timestamp)
+
+    def _keeps(self, record: RawRecord) -> bool:
+        if record.offset >= self._clean_point:
+            return True
+        if record.key is None or record.offset < self._job.log_start:
+            return False
+        return record.offset >= self._last_offsets.get(_name(record.key), -1)
+
+    def _keeps_values(self, record: RawRecord) -> bool:
+        return (record.has_value or record.offset >= self._clean_point) and self._keeps(record)
+
+    # ---- both
+
+    def _open(self, source: Source) -> File:
+        return self._files.open(f"{self._job.directory}/{source.base:020d}.log")
+
+    def _batches(self, source: Source) -> Iterator[Batch]:
+        """Every batch of a segment, checked. Raises CorruptError."""
+        file = self._open(source)
+        position = 0
+        while position < source.size:
+            chunk = _read_chunk(file, position, source.size)
+            self._progress(len(chunk))
+            view = memoryview(chunk)
+            for at, header in scan(chunk):
+                if header.magic != MAGIC or not check_crc(chunk, at, header):
+                    raise CorruptError(f"{file.name}: bad batch at {position + at}")
+                yield Batch(position + at, header, view[at : at + header.size])
+            position += at + header.size
+
+    def result(self, swaps: Sequence[Swap]) -> Result:
+        return Result(
+            self._job.uid,
+            self._clean_point,
+            tuple(swaps),
+            len(self._last_offsets),
+            self._records_read,
+            self._records_kept,
+            self._bytes_read,
+            self._bytes_kept,
+            self._unreadable,
+        )
+
+
+def _is_kept_whole(header: BatchHeader) -> bool:
+    """Whether a transaction was committed can't be told here: such batches stay as they are."""
+    return header.is_control or header.is_transactional
+
+
+def _name(key: bytes) -> bytes:
+    """What stands for a key in the map: itself or, of one length only, its digest."""
+    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+def _read_chunk(file: File, position: int, end: int) -> bytes:
+    """At least one whole batch. Raises CorruptError."""
+    chunk = file.read_at(position, min(_CHUNK_BYTES, end - position))
+    size = read_header(chunk).size if len(chunk) >= HEADER_SIZE else 0
+    if size > len(chunk):
+        chunk = file.read_at(position, min(size, end - position))
+    if not HEADER_SIZE <= size <= len(chunk):
+        raise CorruptError(f"{file.name}: no batch at {position}")
+    return chunk
+
+
+class _Output:
+    """The new file of a group. Created at the first difference: most old segments have none."""
+
+    def __init__(self, files: Files, job: Job, group: Sequence[Source], progress: Progress) -> None:
+        self._files = files
+        self._job = job
+        self._group = group
+        self._progress = progress
+        self._base = group[0].base
+        self._file: File | None = None
+        self._parts: list[Buffer] = []
+        self._parts_bytes = 0
+        self._index = Index()
+        self.size = 0
+        self._max_timestamp = NO_TIMESTAMP
+        if len(group) > 1:
+            self._create()
+
+    def add(self, batch: Batch, verdict: Verdict) -> None:
+        if verdict.is_changed and self._file is None:
+            self._create()
+            self._copy(batch.position)
+        length = len(verdict.data)
+        if not length:
+            return
+        self._index.note(
+            self.size,
+            length,
+            batch.header.last_offset - self._base,
+            verdict.max_timestamp,
+            self._job.index_interval_bytes,
+        )
+        self._max_timestamp = max(self._max_timestamp, verdict.max_timestamp)
+        if self._file is None:
+            self.size += length
+        else:
+            self._put(verdict.data)
+
+    def _create(self) -> None:
+        # A new inode each time: whoever may still hold the old one can't reach into this.
+        name = self._job.swap_name(self._base)
+        if self._files.exists(name):
+            self._files.unlink(name)
+        self._file = self._files.open(name, create=True)
+
+    def _copy(self, end: int) -> None:
+        """What was the same so far."""
+        source = self._files.open(f"{self._job.directory}/{self._base:020d}.log")
+        self.size = 0
+        while self.size < end:
+            chunk = source.read_at(self.size, min(_CHUNK_BYTES, end - self.size))
+            if not chunk:
+                raise CorruptError(f"{source.name}: shorter than {end}")
+            self._put(chunk)
+
+    def _put(self, data: Buffer) -> None:
+        self._parts.append(data)
+        self._parts_bytes += len(data)
+        self.size += len(data)
+        if self._parts_bytes >= _CHUNK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        assert self._file is not None
+        self._file.write_at(self.size - self._parts_bytes, self._parts)
+        self._progress(self._parts_bytes)
+        self._parts, self._parts_bytes = [], 0
+
+    def finish(self) -> Swap | None:
+        if self._file is None:
+            return None
+        if self._parts:
+            self._flush()
+        self._file.sync()
+        self._index.note_time()
+        for kind, raw in (
+            ("index", self._index.offset_bytes()),
+            ("timeindex", self._index.time_bytes()),
+        ):
+            name = self._job.swap_name(self._base, kind)
+            self._files.open(name, create=True).write_at(0, [raw])
+        bases = tuple(source.base for source in self._group)
+        return Swap(bases, self.size, self._max_timestamp)
