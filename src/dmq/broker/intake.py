@@ -5,12 +5,21 @@ validation. One `Intake` per topic, shared by its partitions, replaced when its 
 The common case (keep codec and times, check the header) opens no record.
 """
 
+from crc32c import crc32c
+
 from dmq.codecs import Codec
 from dmq.config.topic import TopicConfig
 from dmq.errors import ErrorCode
 from dmq.records import (
+    CODEC_MASK,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
     LOG_APPEND_TIME,
+    MAGIC,
     NO_TIMESTAMP,
+    TRANSACTIONAL,
     BatchError,
     BatchHeader,
     Record,
@@ -20,6 +29,8 @@ from dmq.records import (
     stamp_append_time,
     validate_records,
 )
+
+_PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL
 
 OPENED_BYTES_MAX = 64 * 1024 * 1024
 """A batch that must be opened may grow to this: 64 times the default limit on its packed size."""
@@ -59,6 +70,32 @@ class Intake:
 
     def admit(self, data: memoryview, now: int) -> tuple[memoryview, int]:
         """(batch, append time or -1). Raises BatchError with the producer's code."""
+        if self._is_plain and self._is_plainly_good(data, now):
+            return data, -1
+        return self._admit_with_care(data, now)
+
+    def _is_plainly_good(self, data: memoryview, now: int) -> bool:
+        """One look at the header and the CRC: the case of nearly every batch. Whoever fails here
+        is looked at again, slowly, to be told why."""
+        size = len(data)
+        if not HEADER_SIZE <= size <= self._bytes_max:
+            return False
+        _, length, _, magic, crc, attributes, delta, first, newest, _, _, _, count = (
+            HEADER.unpack_from(data)
+        )
+        return bool(
+            magic == MAGIC
+            and length + LENGTH_OVERHEAD == size
+            and count == delta + 1 > 0
+            and attributes & ~_PLAIN_ATTRIBUTES == 0
+            and attributes & CODEC_MASK <= Codec.ZSTD
+            and now - self._before_ms <= first
+            and 0 <= newest <= now + self._after_ms
+            and crc32c(data[CRC_START:]) == crc
+        )
+
+    def _admit_with_care(self, data: memoryview, now: int) -> tuple[memoryview, int]:
+        """All checks in their order, each with its code."""
         headers = split_batches(data)
         if len(headers) != 1:
             raise BatchError(
@@ -77,7 +114,7 @@ class Intake:
         if self._is_plain:
             self._check_times(header.base_timestamp, header.max_timestamp, now)
             return data, -1
-        return self._admit_with_care(data, header, now)
+        return self._admit_opened(data, header, now)
 
     def _check_times(self, first: int, newest: int, now: int) -> None:
         if newest != NO_TIMESTAMP and newest - now > self._after_ms:
@@ -93,7 +130,7 @@ class Intake:
                 f"{self._before_ms} behind the broker's {now}",
             )
 
-    def _admit_with_care(
+    def _admit_opened(
         self, data: memoryview, header: BatchHeader, now: int
     ) -> tuple[memoryview, int]:
         """Topics that open batches or change them."""

@@ -1,9 +1,14 @@
 """One request on one connection: what a handler gets to know, and where it leaves its answer."""
 
 from collections.abc import Callable
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from dmq.wire import registry
+
+_INFLEXIBLE = Struct(">ii")
+_FLEXIBLE = Struct(">iix")
+"""Size of the frame and correlation id; in flexible versions an empty set of tags follows."""
 
 if TYPE_CHECKING:
     from dmq.doors.connection import Connection
@@ -20,6 +25,8 @@ class Call:
         "client_id",
         "connection",
         "correlation_id",
+        "encode",
+        "has_flexible_header",
         "is_done",
         "on_cancel",
         "parts",
@@ -40,24 +47,33 @@ class Call:
         self.client_id = header.client_id
         self.request_bytes = request_bytes
         self.is_done = False
+        self.encode: Callable[[Any], list[Any]] | None = None
+        self.has_flexible_header = False
         self.parts: list[Any] | None = None
         self.on_cancel: Callable[[], None] | None = None  # Called if the connection goes first.
 
     def reply(self, message: object) -> None:
         """Answer with `message` of this API's response type."""
-        self.reply_as(message, self.version)
+        if self.connection.is_closed:
+            return
+        assert self.encode is not None
+        parts = self.encode(message)
+        frame_header, header_bytes = (
+            (_FLEXIBLE, 5) if self.has_flexible_header else (_INFLEXIBLE, 4)
+        )
+        size = header_bytes + sum(map(len, parts))
+        if type(parts[0]) is bytes:
+            parts[0] = frame_header.pack(size, self.correlation_id) + parts[0]
+        else:
+            parts.insert(0, frame_header.pack(size, self.correlation_id))
+        self.parts = parts
+        self._done()
 
     def reply_as(self, message: object, version: int) -> None:
         """Answer in another version than asked (ApiVersions of the future gets version 0)."""
-        if self.connection.is_closed:
-            return
-        body = registry.api(self.api_key).encode_response(version, message)
-        header = registry.encode_response_header(self.api_key, version, self.correlation_id)
-        size = len(header)
-        for part in body:
-            size += len(part)
-        self.parts = [size.to_bytes(4, "big") + header, *body]
-        self._done()
+        self.encode = registry.api(self.api_key).response_encoder(version)
+        self.has_flexible_header = False
+        self.reply(message)
 
     def reply_nothing(self) -> None:
         """End the call without an answer (Produce with acks=0)."""

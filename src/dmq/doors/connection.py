@@ -13,6 +13,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from dmq.broker.fetching import Slices
 from dmq.doors.call import Call
 from dmq.doors.frames import FrameReader
 from dmq.doors.outbox import Outbox, Slice
@@ -142,7 +143,7 @@ class Connection:
         calls = self._calls
         while calls and calls[0].is_done:
             for part in calls.popleft().parts or ():
-                if hasattr(part, "slices"):
+                if isinstance(part, Slices):
                     for piece in part.slices:
                         self._outbox.add(piece)
                 else:

@@ -175,7 +175,9 @@ class KafkaDoor:
             raise ProtocolError(
                 f"asked for API {call.api_key} version {call.version}, which is not served"
             )
-        request = handler.decode(call.version, memoryview(frame), header.end)
+        request = handler.decode(memoryview(frame), header.end)[0]
+        call.encode = handler.encode
+        call.has_flexible_header = handler.is_flexible
         try:
             handler.handle(self.service, call, request)
         except AssertionError:

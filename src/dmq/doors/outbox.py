@@ -44,9 +44,9 @@ class Outbox:
         return bool(self._parts)
 
     def add(self, part: "bytes | bytearray | memoryview | Slice") -> None:
-        if len(part):
+        if size := len(part):
             self._parts.append(part)
-            self.unsent_bytes += len(part)
+            self.unsent_bytes += size
 
     def send(self, sock: socket.socket) -> bool:
         """Send up to one pass. Whether more could be sent right now (False: wait until writable,

@@ -19,7 +19,8 @@ from typing import Any
 
 from dmq.errors import ProtocolError
 from dmq.wire.codec import NEVER_FLEXIBLE, Decoders, Encoders, Versions
-from dmq.wire.encoder import Parts
+from dmq.wire.decoder import Decode
+from dmq.wire.encoder import Encode, Parts
 from dmq.wire.primitives import Buffer, malformed, skip_tags
 
 PRODUCE = 0
@@ -74,6 +75,14 @@ class Api:
     def is_flexible(self, version: int) -> bool:
         """Does the version have compact lengths and tagged fields?"""
         return version >= self.first_flexible
+
+    def request_decoder(self, version: int) -> Decode:
+        """The compiled `decode_request_end` of one version. Raises ProtocolError as that does."""
+        return self._decode_request[version]
+
+    def response_encoder(self, version: int) -> Encode:
+        """The compiled `encode_response` of one version."""
+        return self._encode_response[version]
 
     def decode_request(self, version: int, buf: Buffer, pos: int = 0) -> Any:
         """The request in the bytes. Bytes after it are left alone: some clients send a few.

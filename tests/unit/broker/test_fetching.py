@@ -129,7 +129,7 @@ def test_the_first_batch_is_whole_even_if_it_is_too_large(broker: FakeBroker) ->
 
 def test_the_bytes_of_all_partitions_are_bounded(broker: FakeBroker) -> None:
     broker.create("t", 3)
-    one = next(fill(broker, "t", n, count=10) for n in range(3))
+    one, *_ = [fill(broker, "t", n, count=10) for n in range(3)]
     reader = Reader(broker)
     reader.fetch(*[spec(index=n) for n in range(3)], bytes_max=15 * one)
     assert reader.sizes() == [10 * one, 5 * one, 0]

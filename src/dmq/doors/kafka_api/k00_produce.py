@@ -17,7 +17,6 @@ from dmq.doors.call import Call
 from dmq.errors import DmqError, ErrorCode
 from dmq.records import BatchError
 from dmq.wire.messages.k00_produce import (
-    LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -36,6 +35,11 @@ def handle(service: Service, call: Call, request: ProduceRequest) -> None:
     if acks == 0:
         _produce_unanswered(service, call, request)
         return
+    if acks in (-1, 1) and len(request.topic_data) == 1:
+        topic = request.topic_data[0]
+        if len(topic.partition_data) == 1:
+            _produce_one(service, call, request.timeout_ms, topic)
+            return
     production = _Production(service, call, request.timeout_ms)
     if acks not in (-1, 1):
         production.refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
@@ -43,6 +47,30 @@ def handle(service: Service, call: Call, request: ProduceRequest) -> None:
     for topic in request.topic_data:
         production.add_topic(topic)
     production.all_added()
+
+
+def _produce_one(service: Service, call: Call, timeout_ms: int, topic: TopicProduceData) -> None:
+    """A single partition: the usual request of many small producers, on the shortest way."""
+    data = topic.partition_data[0]
+    now = service.now()
+    try:
+        partition, append = _append(service, call, topic, data, now)
+    except DmqError as error:
+        answer = PartitionProduceResponse(data.index, error.code, -1, error_message=str(error))
+        call.reply(ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, [answer])]))
+        return
+
+    def on_appended(code: ErrorCode) -> None:
+        if code is ErrorCode.NONE:
+            answer = PartitionProduceResponse(
+                data.index, 0, append.base_offset, append.append_time, partition.log.log_start
+            )
+        else:
+            answer = PartitionProduceResponse(data.index, code, -1)
+        call.reply(ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, [answer])]))
+
+    append.deadline = now + max(timeout_ms, 1)
+    append.on_done = on_appended
 
 
 class _Production:
@@ -69,8 +97,6 @@ class _Production:
             except DmqError as error:
                 answer.error_code = error.code
                 answer.error_message = str(error)
-                if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    answer.current_leader = LeaderIdAndEpoch()
                 continue
             self._waiting += 1
             append.deadline = self._deadline

@@ -44,8 +44,11 @@ SERVED: dict[int, tuple[str, int, int]] = {
 class Handler(NamedTuple):
     """What a request of one API and version goes through."""
 
-    decode: Callable[[int, memoryview, int], Any]
+    decode: Callable[[memoryview, int], tuple[Any, int]]
     handle: Callable[[Service, Call, Any], None]
+    encode: Callable[[Any], list[Any]]
+    is_flexible: bool
+    """Whether the response header has room for tags."""
 
 
 class Handlers:
@@ -65,7 +68,13 @@ class Handlers:
         if api_key == PRODUCE and version < PRODUCE_VERSION_MIN:
             return None
         module = import_module(f"dmq.doors.kafka_api.{entry[0]}")
-        handler = Handler(registry.api(api_key).decode_request, module.handle)
+        api = registry.api(api_key)
+        handler = Handler(
+            api.request_decoder(version),
+            module.handle,
+            api.response_encoder(version),
+            api_key != API_VERSIONS and api.is_flexible(version),
+        )
         self._found[api_key, version] = handler
         return handler
 
