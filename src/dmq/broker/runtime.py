@@ -16,8 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from dmq.broker.compactor import CompactorProcess
 from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
+from dmq.broker.housekeeping import Housekeeping
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.node import APPEND_SWEEP_MS, Node
 from dmq.broker.replicas import Replicas
@@ -105,6 +107,10 @@ class Runtime:
         for listener in config.kafka_listeners:
             self._open_door(listener)
         self._register(identity)
+        self._compactor = CompactorProcess(config.data_dir, self.workers.submit)
+        self._housekeeping = Housekeeping(
+            self.store, self.replicas, self.metadata.partition, self._compactor
+        )
         self.node.wake = self._wake
         self.node.timers.on_earlier = self._sleep_less
         self._tick_at = self._loop.time()
@@ -241,6 +247,7 @@ class Runtime:
         if now >= self._sweep_at:
             self._sweep_at = now + APPEND_SWEEP_MS
             self.node.sweep(now)
+        self._housekeeping.tick(now)
         self._maintain(now)
         self._sleep()
 
@@ -296,6 +303,7 @@ class Runtime:
                 await asyncio.wait_for(self._until_idle(), STOP_PATIENCE_S)
         for door in self._doors:
             door.close()
+        self._compactor.kill()
         self.workers.close()
         self._syncer.close()
         if self.failure is None:
