@@ -16,7 +16,9 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dmq-crash-") as temporary:
         data_dir = arguments.data or Path(temporary)
-        findings = run(arguments.kills, arguments.seed, data_dir, lambda line: print(line, flush=True))
+        findings = run(
+            arguments.kills, arguments.seed, data_dir, lambda line: print(line, flush=True)
+        )
     for problem in findings.problems[:20]:
         print(problem)
     print(findings)

@@ -108,7 +108,9 @@ class Ledger:
             end = self.next_offset.get(spot, 0)
             for offset, name in records.items():
                 if offset >= end or name not in self._read:
-                    problems.append(f"lost: {name!r} was acknowledged at {spot[0]}-{spot[1]}@{offset}")
+                    problems.append(
+                        f"lost: {name!r} was acknowledged at {spot[0]}-{spot[1]}@{offset}"
+                    )
         return problems
 
 
@@ -119,7 +121,9 @@ def name_of(value: bytes) -> bytes:
 class Load:
     """A few producers for one round."""
 
-    def __init__(self, servers: str, ledger: Ledger, dice: random.Random, round_number: int) -> None:
+    def __init__(
+        self, servers: str, ledger: Ledger, dice: random.Random, round_number: int
+    ) -> None:
         self._ledger = ledger
         self._dice = dice
         self._producers = [
