@@ -57,6 +57,7 @@ class Door(Protocol):
     """What the runtime needs of a way in."""
 
     def listen(self, host: str, port: int) -> int: ...
+    def configure(self, config: BrokerConfig) -> None: ...
     def stop_listening(self) -> None: ...
     def close(self) -> None: ...
 
@@ -153,6 +154,8 @@ class Runtime:
         self.settings = settings
         self._cluster.rules = ConfigRules(settings)
         self.service.config = settings.effective
+        for door in self._doors:
+            door.configure(settings.effective)
 
     def _register(self, identity: Identity) -> None:
         """Tell the metadata that this broker is here; the first one forms the cluster."""

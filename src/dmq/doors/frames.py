@@ -14,12 +14,24 @@ SHARED_BYTES = 256 * 1024
 """One receive call's worth of small frames."""
 OWN_BUFFER_BYTES_MIN = 16 * 1024
 """From this size on an unfinished frame is received into its own buffer instead of joined later."""
+OWN_BUFFER_BYTES_FIRST = 1024 * 1024 + 64 * 1024
+"""The most that is set aside for a frame on the word of its length: a usual batch fits. A longer
+frame's buffer doubles as its bytes really come, so that a lie about a length costs us nothing."""
 
 
 class FrameReader:
     """The frames of one connection. `shared` is scratch space of the event loop's thread."""
 
-    __slots__ = ("_filled", "_frame", "_frame_view", "_rest", "_shared", "bytes_max", "progress")
+    __slots__ = (
+        "_filled",
+        "_frame",
+        "_frame_view",
+        "_rest",
+        "_shared",
+        "_size",
+        "bytes_max",
+        "progress",
+    )
 
     def __init__(self, shared: memoryview, bytes_max: int) -> None:
         self._shared = shared
@@ -28,6 +40,7 @@ class FrameReader:
         self._frame: bytearray | None = None  # A large one, being filled.
         self._frame_view: memoryview | None = None
         self._filled = 0
+        self._size = 0  # Of the large one, when it is whole.
         self.progress = 0
         """Bytes received so far: tells a slow sender from a silent one."""
 
@@ -59,6 +72,9 @@ class FrameReader:
         assert frame is not None
         if self._filled < len(frame):
             return []
+        if self._filled < self._size:
+            self._hold(bytearray(min(2 * self._filled, self._size)), memoryview(frame))
+            return []
         self._frame = self._frame_view = None
         return [frame]
 
@@ -81,7 +97,11 @@ class FrameReader:
         return frames
 
     def _begin_large(self, begun: memoryview, size: int) -> None:
-        frame = bytearray(size)
+        self._size = size
+        self._hold(bytearray(min(size, OWN_BUFFER_BYTES_FIRST)), begun)
+
+    def _hold(self, frame: bytearray, begun: memoryview) -> None:
+        """Go on in this buffer, with the bytes that are there already."""
         self._frame, self._frame_view = frame, memoryview(frame)
         self._filled = len(begun)
         self._frame_view[: self._filled] = begun
@@ -89,4 +109,4 @@ class FrameReader:
     @property
     def pending_bytes(self) -> int:
         """Memory held by an unfinished frame."""
-        return len(self._frame) if self._frame is not None else len(self._rest)
+        return len(self._rest) if self._frame is None else len(self._frame)

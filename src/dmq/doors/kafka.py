@@ -7,11 +7,13 @@ of handlers. Decides nothing about a request beyond "is this API and version ser
 import asyncio
 import logging
 import socket
+import sys
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dmq.broker.service import Service
+from dmq.config.broker import BrokerConfig, parse_ip_overrides
 from dmq.doors.call import Call
 from dmq.doors.connection import Connection
 from dmq.doors.fetch_sessions import FetchSessions
@@ -25,6 +27,10 @@ log = logging.getLogger("dmq.door.kafka")
 
 ACCEPTS_PER_EVENT = 64
 IDLE_SWEEP_S = 5.0
+
+
+UNSENT_BYTES = 64 * 1024 * 1024
+"""Answers that one client leaves unread: slices of files mostly, so this is no memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +49,36 @@ class DoorLimits:
     """Answers that a client does not read; beyond it no more of its requests are taken."""
     connections: int
     connections_per_ip: int
+    per_ip_overrides: Mapping[str, int]
+    """Other numbers for single addresses."""
+    connections_per_s: int
+    """Accepted within a second; the others wait in the backlog."""
     idle_ms: int
     """A connection without a request for so long is closed; 0 or less: never."""
     backlog: int
     """Connections that wait to be accepted."""
+    send_buffer_bytes: int
+    receive_buffer_bytes: int
+    """Of the sockets; -1: as the system thinks best."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "DoorLimits":
+        queued = config.queued_max_request_bytes
+        return cls(
+            request_bytes=config.socket_request_max_bytes,
+            in_flight_bytes=config.connection_queued_max_bytes,
+            in_flight_bytes_all=sys.maxsize if queued < 0 else queued,
+            in_flight_requests=config.connection_queued_max_requests,
+            unsent_bytes=UNSENT_BYTES,
+            connections=config.max_connections,
+            connections_per_ip=config.max_connections_per_ip,
+            per_ip_overrides=parse_ip_overrides(config.max_connections_per_ip_overrides),
+            connections_per_s=config.max_connection_creation_rate,
+            idle_ms=config.connections_max_idle_ms,
+            backlog=config.socket_listen_backlog_size,
+            send_buffer_bytes=config.socket_send_buffer_bytes,
+            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
 
 
 class KafkaDoor:
@@ -56,13 +88,12 @@ class KafkaDoor:
         self,
         service: Service,
         listener: str,
-        limits: DoorLimits,
         sessions: FetchSessions,
         warm: Callable[[Slice, Callable[[], None]], None],
     ) -> None:
         self.service = service
         self.listener = listener
-        self.limits = limits
+        self.limits = DoorLimits.of(service.config)
         self.sessions = sessions
         self.warm = warm
         self.in_flight_bytes = 0
@@ -74,6 +105,12 @@ class KafkaDoor:
         self._sock: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
+        self._second_began = 0.0
+        self._accepted_in_second = 0
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take settings that changed while running."""
+        self.limits = DoorLimits.of(config)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -85,6 +122,8 @@ class KafkaDoor:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.create_server((host, port), family=family, backlog=self.limits.backlog)
         sock.setblocking(False)
+        if self.limits.receive_buffer_bytes > 0:  # Must be set before the connection is there.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.receive_buffer_bytes)
         self._sock = sock
         self._loop.add_reader(sock.fileno(), self._accept)
         if self.limits.idle_ms > 0:
@@ -94,6 +133,8 @@ class KafkaDoor:
     def _accept(self) -> None:
         assert self._sock is not None
         for _ in range(ACCEPTS_PER_EVENT):
+            if self._is_too_quick():
+                return
             try:
                 sock, address = self._sock.accept()
             except BlockingIOError:
@@ -103,21 +144,39 @@ class KafkaDoor:
                 return
             self._admit(sock, str(address[0]), int(address[1]))
 
+    def _is_too_quick(self) -> bool:
+        """Count connections by the second; at the bound leave the rest in the backlog for now."""
+        now = self._loop.time()
+        if now - self._second_began >= 1:
+            self._second_began, self._accepted_in_second = now, 0
+        self._accepted_in_second += 1
+        if self._accepted_in_second <= self.limits.connections_per_s:
+            return False
+        assert self._sock is not None
+        self._loop.remove_reader(self._sock.fileno())
+        self._loop.call_at(self._second_began + 1, self._resume_accepting)
+        return True
+
+    def _resume_accepting(self) -> None:
+        if self._sock is not None:
+            self._loop.add_reader(self._sock.fileno(), self._accept)
+
     def _admit(self, sock: socket.socket, ip: str, port: int) -> None:
         limits = self.limits
         if len(self._connections) >= limits.connections:
             log.warning("refused %s: max.connections=%d is reached", ip, limits.connections)
             sock.close()
             return
-        if self._per_ip[ip] >= limits.connections_per_ip:
-            log.warning(
-                "refused %s: max.connections.per.ip=%d is reached", ip, limits.connections_per_ip
-            )
+        per_ip = limits.per_ip_overrides.get(ip, limits.connections_per_ip)
+        if self._per_ip[ip] >= per_ip:
+            log.warning("refused %s: max.connections.per.ip=%d is reached", ip, per_ip)
             sock.close()
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if limits.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
         self._per_ip[ip] += 1
         reader = FrameReader(self._shared, limits.request_bytes)
         connection = Connection(self, sock, f"{ip}:{port}", self._loop, reader)

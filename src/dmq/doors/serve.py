@@ -14,7 +14,6 @@ import os
 import random
 import resource
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,16 +26,13 @@ from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener
 from dmq.doors.fetch_sessions import FetchSessions
-from dmq.doors.kafka import DoorLimits, KafkaDoor
+from dmq.doors.kafka import KafkaDoor
 from dmq.doors.outbox import Slice
 
 log = logging.getLogger("dmq")
 
 EXIT_FAILED = 70
 """The broker stopped itself because it could no longer keep its promises (sysexits' EX_SOFTWARE)."""
-UNSENT_BYTES = 64 * 1024 * 1024
-"""Answers that one client leaves unread: slices of files mostly, so this is no memory."""
-NO_LIMIT = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +77,8 @@ def ready_of(runtime: Runtime, seconds: float) -> Ready:
 
 
 def _kafka_door(runtime: Runtime, listener: Listener) -> KafkaDoor:
-    config = runtime.config
-    queued = config.queued_max_request_bytes
-    limits = DoorLimits(
-        request_bytes=config.socket_request_max_bytes,
-        in_flight_bytes=config.connection_queued_max_bytes,
-        in_flight_bytes_all=NO_LIMIT if queued < 0 else queued,
-        in_flight_requests=config.connection_queued_max_requests,
-        unsent_bytes=UNSENT_BYTES,
-        connections=config.max_connections,
-        connections_per_ip=config.max_connections_per_ip,
-        idle_ms=config.connections_max_idle_ms,
-        backlog=config.socket_listen_backlog_size,
-    )
-    sessions = FetchSessions(
-        config.max_incremental_fetch_session_cache_slots, random.SystemRandom()
-    )
+    slots = runtime.config.max_incremental_fetch_session_cache_slots
+    sessions = FetchSessions(slots, random.SystemRandom())
 
     def warm(piece: Slice, warmed: Callable[[], None]) -> None:
         """Read it in a worker: what counts is that its pages are in memory then."""
@@ -109,7 +91,7 @@ def _kafka_door(runtime: Runtime, listener: Listener) -> KafkaDoor:
 
         runtime.workers.submit(piece.pread, done)
 
-    return KafkaDoor(runtime.service, listener.name, limits, sessions, warm)
+    return KafkaDoor(runtime.service, listener.name, sessions, warm)
 
 
 # --- a process -----------------------------------------------------------------------------------

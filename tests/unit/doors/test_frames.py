@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmq.doors.frames import OWN_BUFFER_BYTES_MIN, FrameReader
+from dmq.doors.frames import OWN_BUFFER_BYTES_FIRST, OWN_BUFFER_BYTES_MIN, FrameReader
 from dmq.errors import ProtocolError
 
 
@@ -22,10 +22,12 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
 
 
-def read_all(data: bytes, pieces: list[int], shared_bytes: int = 64 * 1024) -> list[bytes]:
+def read_all(
+    data: bytes, pieces: list[int], shared_bytes: int = 64 * 1024, bytes_max: int = 8 << 20
+) -> list[bytes]:
     """Feed `data` in pieces of the given sizes (then the rest) and collect the frames."""
     left, right = socket.socketpair()
-    reader = FrameReader(memoryview(bytearray(shared_bytes)), 1 << 20)
+    reader = FrameReader(memoryview(bytearray(shared_bytes)), bytes_max)
     frames: list[bytes] = []
     with left, right:
         at = 0
@@ -58,6 +60,22 @@ def test_large_frames_between_small_ones(pieces: list[int], position: int) -> No
     bodies = [b"a", b"bb", b"ccc"]
     bodies.insert(position, bytes(OWN_BUFFER_BYTES_MIN + 12345))
     assert read_all(framed(*bodies), pieces) == bodies
+
+
+def test_a_very_large_frame_grows_with_its_bytes() -> None:
+    body = bytes(range(256)) * (5 * 4096)
+    assert len(body) > 2 * OWN_BUFFER_BYTES_FIRST
+    assert read_all(framed(body, b"after"), []) == [body, b"after"]
+
+
+def test_a_lie_about_a_length_costs_little_memory(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    left, right = pair
+    reader = FrameReader(memoryview(bytearray(64 * 1024)), 100 << 20)
+    left.sendall((100 << 20).to_bytes(4, "big") + b"a few bytes")
+    assert reader.receive(right) == []
+    assert reader.pending_bytes <= OWN_BUFFER_BYTES_FIRST
 
 
 def test_a_frame_is_writable_and_our_own(pair: tuple[socket.socket, socket.socket]) -> None:
