@@ -149,11 +149,11 @@ class Replicas:
 def log_settings(config: TopicConfig) -> LogSettings:
     """What storage needs to know of a topic's settings."""
     return LogSettings(
-        segment_bytes=config.internal_segment_bytes or config.segment_bytes,
+        segment_bytes=config.segment_max_bytes,
         segment_ms=config.segment_ms,
         segment_jitter_ms=config.segment_jitter_ms,
         index_interval_bytes=config.index_interval_bytes,
         index_bytes_max=config.segment_index_bytes,
-        is_async=config.durability == "async",
+        is_async=not config.is_sync,
         flush_ms=config.flush_ms,
     )

@@ -100,6 +100,7 @@ class Runtime:
             journal_file_bytes=config.journal_file_bytes,
             open_files_max=config.open_segments_max,
             reserve_bytes=config.disk_reserve_bytes,
+            quarantine_ms=config.log_segment_delete_delay_ms,
         )
         self.store = Store.open(files, settings, now=now_ms())
         identity = self._identify()
