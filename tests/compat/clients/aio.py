@@ -89,6 +89,8 @@ class AioKafka:
         for one in sent:
             if isinstance(one, BaseException):
                 raise one
+        if acks == "0":
+            return [Place(partition or 0, -1)] * len(records)
         return [Place(one.partition, one.offset) for one in sent]
 
     def consume(

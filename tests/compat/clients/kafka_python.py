@@ -100,6 +100,8 @@ class KafkaPython:
             producer.flush(timeout=TIMEOUT_S)
             sent = [future.get(timeout=TIMEOUT_S) for future in futures]
         except KafkaError as error:
+            # A refused batch is the end of an idempotent kafka-python producer.
+            self._producers.pop((compression, acks)).close(timeout=0)
             raise _failure(error) from error
         return [Place(one.partition, one.offset) for one in sent]
 

@@ -63,7 +63,7 @@ class Kcat:
         acks: Acks = "all",
     ) -> list[Place]:
         assert partition is not None
-        _, first, _ = self.offsets(topic, partition=partition)
+        first = self._end(topic, partition)
         options = ["-P", "-t", topic, "-p", str(partition), "-z", compression, "-X", f"acks={acks}"]
         for (key, headers, is_null, _), run in groupby(records, key=_arguments):
             values = [record.value or b"" for record in run]
@@ -123,6 +123,14 @@ class Kcat:
         found = self._query(topic, partition, timestamp_ms)
         # librdkafka says "the end" (-1) when no record is that late.
         return beginning, end, found if found >= 0 else None
+
+    def _end(self, topic: str, partition: int) -> int:
+        try:
+            return self._query(topic, partition, -1)
+        except ClientError as error:
+            if "Unknown partition" in str(error):
+                return 0  # The first record will create the topic.
+            raise
 
     def _query(self, topic: str, partition: int, timestamp_ms: int) -> int:
         answer = self._run("-Q", "-t", f"{topic}:{partition}:{timestamp_ms}")
