@@ -4,6 +4,7 @@ Owns nothing but the choice of the road: `up` and `serve` in their plain form go
 broker, because typer alone costs a third of the time to ready; everything else goes to typer.
 """
 
+import os
 import sys
 
 from dmq.cli.fast import start
@@ -12,9 +13,10 @@ from dmq.cli.fast import start
 def main() -> int:
     """Run the command line in `sys.argv` to its exit code."""
     args = sys.argv[1:]
-    started = start(args)
-    if started is not None:
-        return started
+    if "_DMQ_COMPLETE" not in os.environ:  # A shell that asks for completions runs nothing.
+        started = start(args)
+        if started is not None:
+            return started
     from dmq.cli.app import run
 
     return run(args)

@@ -194,7 +194,7 @@ def banner(
     kept = " (temporary: removed when the broker stops)" if is_temporary else ""
     lines = [
         f"{start}dmq {__version__} is ready{end} in {total_s:.2f} s"
-        f" ({ready.seconds:.2f} s of it the broker: {ready.recovery})",
+        f" ({ready.seconds:.2f} s of it the broker, the rest Python)",
         f"  Kafka       {start}{ready.bootstrap_servers}{end}",
         f"  cluster     {ready.cluster_id}, broker {ready.node_id}",
         f"  data        {ready.data_dir}{kept}",
