@@ -208,6 +208,8 @@ class Run:
         self._rate = rate
         self._tally = Tally()
         self._progress: Progress
+        self._shown = (0, 0)
+        """Records and bytes that the progress line knows of."""
 
     def send(self, source: Iterable[Outgoing | RecordError], settings: dict[str, Any]) -> Exit:
         """Send everything and report."""
@@ -235,6 +237,7 @@ class Run:
             self._send_one(producer, record)
             if number % _POLL_EVERY == 0:
                 producer.poll(0)
+                self._show_progress()
 
     def _send_one(self, producer: "Producer", record: Outgoing) -> None:
         from confluent_kafka import KafkaException
@@ -259,7 +262,12 @@ class Run:
 
     def _flush(self, producer: "Producer") -> None:
         while producer.flush(0.2):
-            pass
+            self._show_progress()
+
+    def _show_progress(self) -> None:
+        count, size_bytes = self._shown
+        self._shown = self._tally.delivered, self._tally.size_bytes
+        self._progress.advance(self._shown[0] - count, self._shown[1] - size_bytes)
 
     def _delivered(self, error: "KafkaError | None", message: "Message[Any, Any]") -> None:
         if error is not None:
@@ -275,7 +283,6 @@ class Run:
         span = tally.spans.setdefault(partition, [0, offset, offset])
         span[0] += 1
         span[2] = offset
-        self._progress.advance(1, size_bytes)
 
     def _refused(self, error: "KafkaError") -> None:
         self._tally.refused[(error.code(), error.name(), error.str())] += 1

@@ -26,8 +26,11 @@ NOT_SETTINGS = (
 )
 """Variables of ours that set nothing of a broker."""
 
-_UP_DEFAULTS = {"journal.max.bytes": 64 << 20, "journal.file.bytes": 16 << 20}
+_UP_JOURNAL = {"journal.max.bytes": 64 << 20, "journal.file.bytes": 16 << 20}
 """A person's broker reserves less of the disk than a service does."""
+_DATA_NAMES = ("log.dirs", "log.dir", "data.dir")
+_UP_VOICE = {"logging.level": "warning"}
+"""The banner says the rest."""
 
 _DURABILITY_MEANS = {
     "sync": "an acknowledged record is on disk",
@@ -57,11 +60,12 @@ def _up(options: Options) -> int:
     if flags["durability"] not in (None, *DURABILITIES):
         raise usage(f"--durability {flags['durability']!r} is unknown", "Use sync or async.")
     flags |= _settings(options)
-    if not any(name in flags or _variable(name) in os.environ for name in _UP_DEFAULTS):
-        flags |= _UP_DEFAULTS
+    for defaults in (_UP_JOURNAL, _UP_VOICE):  # The journal's two only fit together.
+        if not any(name in flags or _variable(name) in os.environ for name in defaults):
+            flags |= defaults
     if options.get("data"):
         flags["log.dirs"] = options["data"]
-    if "log.dirs" in flags or "log.dir" in flags or "data.dir" in flags:
+    if any(name in flags or _variable(name) in os.environ for name in _DATA_NAMES):
         return _run(_config(flags), options, is_temporary=False)
     import shutil
     import tempfile
