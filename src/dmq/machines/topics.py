@@ -168,7 +168,8 @@ class TopicCreator:
         if replicas > len(self.placer):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{replicas} replicas need as many brokers; {len(self.placer)} are registered.",
+                f"A replication factor of {replicas} needs as many brokers; "
+                f"{len(self.placer)} are registered.",
             )
         return tuple(self.placer.place(replicas) for _ in range(partitions))
 
