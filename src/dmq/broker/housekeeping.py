@@ -40,9 +40,9 @@ class Housekeeping:
         self._check_at: int | None = None
         self._trims: dict[int, Answer[int]] = {}
         """uid -> a new start that may not be committed yet."""
-        self._seen: dict[tuple[int, int], int] = {}
-        """(uid, base) of segments without timestamps -> when they were first looked at."""
-        self._seen_before: dict[tuple[int, int], int] = {}
+        self._seen: dict[tuple[int, int, int], int] = {}
+        """(uid, base, size) of segments without timestamps -> when they were first seen so."""
+        self._seen_before: dict[tuple[int, int, int], int] = {}
 
     @property
     def stage(self) -> Stage:
@@ -102,13 +102,12 @@ class Housekeeping:
             high_watermark=partition.high_watermark,
             retention=Retention(config.retention_ms, config.retention_bytes),
             now=now,
-            seen_since=lambda base: self._seen_since(uid, base, now),
+            seen_since=lambda base, size: self._seen_since((uid, base, size), now),
         )
         if start is not None and start > found.log_start:
             log.info("%s: what lies below %d is past its retention", partition, start)
             self._trims[uid] = partition.trim(start)
 
-    def _seen_since(self, uid: int, base: int, now: int) -> int:
-        since = self._seen_before.get((uid, base), now)
-        self._seen[uid, base] = since
+    def _seen_since(self, segment: tuple[int, int, int], now: int) -> int:
+        self._seen[segment] = since = self._seen_before.get(segment, now)
         return since

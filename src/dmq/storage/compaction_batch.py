@@ -7,7 +7,7 @@ Called by compaction_run.py.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -33,20 +33,9 @@ _TIME_MAX = 1 << 62
 """No moment lies beyond; so the difference of two always fits its field."""
 
 
-class RawRecord(NamedTuple):
-    """A record in the opened batch: where it lies, and what compaction must know of it."""
-
-    offset: int
-    key: bytes | None
-    has_value: bool
-    time_delta: int
-    start: int
-    """Of its length field."""
-    body: int
-    """Of its attributes; the time delta follows."""
-    rest: int
-    """Behind its time delta."""
-    end: int
+RawRecord = tuple[int, bytes | None, bool, int, int, int, int]
+"""A record in the opened batch: offset, key, whether it has a value, time delta, and where it lies:
+its start, what follows its time delta, its end. A bare tuple: there are millions of them."""
 
 
 class Verdict(NamedTuple):
@@ -64,40 +53,32 @@ def read_records(batch: memoryview, header: BatchHeader) -> tuple[bytes, list[Ra
     """The opened batch and its records. Raises BatchError."""
     data = bytes(open_batch(batch, 0, header))
     records: list[RawRecord] = []
+    read, base_offset = _read_varint, header.base_offset
     at, before = 0, -1
     try:
         for _ in range(header.record_count):
-            record = _read_record(data, at, header.base_offset)
-            delta = record.offset - header.base_offset
-            if not before < delta <= header.last_offset_delta:
-                raise BatchError(ErrorCode.INVALID_RECORD, "record offsets make no sense")
-            if abs(header.base_timestamp + record.time_delta) > _TIME_MAX:
-                raise BatchError(ErrorCode.INVALID_RECORD, "record time makes no sense")
-            records.append(record)
-            at, before = record.end, delta
+            start = at
+            size, at = read(data, start)
+            end = at + size
+            time_delta, rest = read(data, at + 1)
+            delta, at = read(data, rest)
+            key_size, at = read(data, at)
+            key: bytes | None = None
+            if key_size >= 0:
+                key = data[at : at + key_size]
+                at += key_size
+            value_size, at = read(data, at)
+            if not before < delta or at + value_size > end:
+                raise IndexError("record is longer than it says, or out of order")
+            records.append(
+                (base_offset + delta, key, value_size >= 0, time_delta, start, rest, end)
+            )
+            at, before = end, delta
     except IndexError as error:
         raise BatchError(ErrorCode.INVALID_RECORD, f"bad record: {error}") from error
-    if at != len(data):
-        raise BatchError(ErrorCode.INVALID_RECORD, "bytes left behind the last record")
+    if at != len(data) or before > header.last_offset_delta:
+        raise BatchError(ErrorCode.INVALID_RECORD, "records and batch don't fit")
     return data, records
-
-
-def _read_record(data: bytes, start: int, base_offset: int) -> RawRecord:
-    size, body = _read_varint(data, start)
-    end = body + size
-    time_delta, rest = _read_varint(data, body + 1)
-    offset_delta, at = _read_varint(data, rest)
-    key_size, at = _read_varint(data, at)
-    key: bytes | None = None
-    if key_size >= 0:
-        key = data[at : at + key_size]
-        at += key_size
-    value_size, at = _read_varint(data, at)
-    if size < 0 or end > len(data) or at + max(value_size, 0) > end:
-        raise IndexError("record runs beyond its end")
-    return RawRecord(
-        base_offset + offset_delta, key, value_size >= 0, time_delta, start, body, rest, end
-    )
 
 
 def filter_batch(
@@ -105,24 +86,24 @@ def filter_batch(
     header: BatchHeader,
     data: bytes,
     records: Sequence[RawRecord],
-    keeps: Callable[[RawRecord], bool],
+    kept: Sequence[RawRecord],
     horizon: int | None,
     *,
     stays_if_empty: bool,
 ) -> Verdict:
-    """The batch with the records that `keeps` wants.
+    """The batch with `kept` of its records.
 
     `horizon` is set on a batch with tombstones that has none yet: when they may go (KIP-534).
     `stays_if_empty` leaves a batch without records, for its offsets and its sequence.
+    Raises BatchError.
     """
-    kept = [record for record in records if keeps(record)]
     if not kept:
         if not stays_if_empty:
             return Verdict(b"", True, 0, NO_TIMESTAMP)
         if not records:
             return Verdict(batch, False, 0, header.max_timestamp)
         return Verdict(empty_batch(header), True, 0, header.max_timestamp)
-    sets_horizon = horizon is not None and any(not record.has_value for record in kept)
+    sets_horizon = horizon is not None and any(not record[2] for record in kept)
     if len(kept) == len(records) and not sets_horizon:
         return Verdict(batch, False, len(kept), header.max_timestamp)
     base_timestamp = header.base_timestamp
@@ -134,7 +115,10 @@ def filter_batch(
     if attributes & LOG_APPEND_TIME:
         newest = header.max_timestamp
     else:
-        newest = header.base_timestamp + max(record.time_delta for record in kept)
+        newest = header.base_timestamp + max(record[3] for record in kept)
+    oldest = header.base_timestamp + min(record[3] for record in kept)
+    if max(abs(newest), abs(oldest)) > _TIME_MAX:
+        raise BatchError(ErrorCode.INVALID_RECORD, "record times make no sense")
     body = _bodies(data, kept, header.base_timestamp - base_timestamp)
     changed = header._replace(
         attributes=attributes,
@@ -149,14 +133,14 @@ def filter_batch(
 def _bodies(data: bytes, kept: Sequence[RawRecord], time_shift: int) -> bytes:
     """The records' bytes; with another base timestamp their time deltas are written anew."""
     if not time_shift:
-        return b"".join([data[record.start : record.end] for record in kept])
+        return b"".join([data[start:end] for *_, start, _, end in kept])
     out = bytearray()
-    for record in kept:
-        delta = _varint(record.time_delta + time_shift)
-        out += _varint(1 + len(delta) + record.end - record.rest)
-        out.append(data[record.body])
+    for _, _, _, time_delta, _, rest, end in kept:
+        delta = _varint(time_delta + time_shift)
+        out += _varint(1 + len(delta) + end - rest)
+        out.append(0)  # Record attributes: none is defined.
         out += delta
-        out += data[record.rest : record.end]
+        out += data[rest:end]
     return bytes(out)
 
 

@@ -123,31 +123,27 @@ class _Cleaning:
         """False when there is no room for one more key."""
         for batch in self._batches(source):
             header = batch.header
-            if header.last_offset < self._job.first_dirty:
-                self._note_producer(header)
-                continue
-            if _is_kept_whole(header):
-                self._note_producer(header)
+            self._note_producer(header)
+            if header.last_offset < self._job.first_dirty or _is_kept_whole(header):
                 continue
             try:
                 _, records = read_records(batch.data, header)
             except BatchError:
-                continue
+                continue  # It stays as it is, and overtakes nothing.
             if not self._put_all(records):
                 return False
-            self._note_producer(header)
         return True
 
     def _put_all(self, records: Sequence[RawRecord]) -> bool:
         offsets, keys_max, first = self._last_offsets, self._job.keys_max, self._job.first_dirty
-        for record in records:
-            if record.key is None or record.offset < first:
+        for offset, key, *_ in records:
+            if key is None or offset < first:
                 continue
-            name = _name(record.key)
+            name = key if len(key) < _DIGEST_BYTES else _digest(key)
             if len(offsets) >= keys_max and name not in offsets:
-                self._clean_point = record.offset
+                self._clean_point = offset
                 return False
-            offsets[name] = record.offset
+            offsets[name] = offset
         return True
 
     # ---- 2: the copies
@@ -187,39 +183,48 @@ class _Cleaning:
         if _is_kept_whole(header) or header.base_offset >= self._clean_point:
             return self._whole(batch)
         try:
-            data, records = read_records(batch.data, header)
+            verdict = self._filter(batch, is_last)
         except BatchError:
             self._unreadable += 1
             return self._whole(batch)
+        self._records_kept += verdict.kept
+        return verdict
+
+    def _filter(self, batch: Batch, is_last: bool) -> Verdict:
+        header = batch.header
+        data, records = read_records(batch.data, header)
         has_horizon = bool(header.attributes & DELETE_HORIZON)
         keeps_tombstones = not has_horizon or self._job.now < header.base_timestamp
         is_last_of_producer = self._producers.get(header.producer_id) == header.base_offset
-        verdict = filter_batch(
+        return filter_batch(
             batch.data,
             header,
             data,
             records,
-            self._keeps if keeps_tombstones else self._keeps_values,
+            self._kept(records, keeps_tombstones),
             None if has_horizon else self._horizon,
             stays_if_empty=is_last or is_last_of_producer,
         )
-        self._records_kept += verdict.kept
-        return verdict
 
     def _whole(self, batch: Batch) -> Verdict:
         header = batch.header
         self._records_kept += header.record_count
         return Verdict(batch.data, False, header.record_count, header.max_timestamp)
 
-    def _keeps(self, record: RawRecord) -> bool:
-        if record.offset >= self._clean_point:
-            return True
-        if record.key is None or record.offset < self._job.log_start:
-            return False
-        return record.offset >= self._last_offsets.get(_name(record.key), -1)
-
-    def _keeps_values(self, record: RawRecord) -> bool:
-        return (record.has_value or record.offset >= self._clean_point) and self._keeps(record)
+    def _kept(self, records: Sequence[RawRecord], keeps_tombstones: bool) -> list[RawRecord]:
+        """The records that nothing overtook."""
+        last_offset, clean_point = self._last_offsets.get, self._clean_point
+        log_start = self._job.log_start
+        kept = []
+        for record in records:
+            offset, key, has_value, *_ = record
+            if offset < clean_point:
+                if key is None or offset < log_start or not (has_value or keeps_tombstones):
+                    continue
+                if offset < last_offset(key if len(key) < _DIGEST_BYTES else _digest(key), -1):
+                    continue
+            kept.append(record)
+        return kept
 
     # ---- both
 
@@ -259,9 +264,9 @@ def _is_kept_whole(header: BatchHeader) -> bool:
     return header.is_control or header.is_transactional
 
 
-def _name(key: bytes) -> bytes:
-    """What stands for a key in the map: itself or, of one length only, its digest."""
-    return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
+def _digest(key: bytes) -> bytes:
+    """What stands for a long key in the map. Short ones stand for themselves: no digest is short."""
+    return blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
 def _read_chunk(file: File, position: int, end: int) -> bytes:

@@ -39,12 +39,12 @@ def new_log_start(
     high_watermark: int,
     retention: Retention,
     now: int,
-    seen_since: Callable[[int], int],
+    seen_since: Callable[[int, int], int],
 ) -> int | None:
     """The offset below which all may go; None if everything is to stay.
 
-    `seen_since` gives the age of a segment whose records have no timestamps, by its base: the
-    time since which it is known.
+    `seen_since` stands in where records have no timestamps: since when a segment, by its base, is
+    known to have this size. It is asked about all such segments from the first that stays on.
     """
     excess_bytes = _excess(segments, retention.retention_bytes)
     start: int | None = None
@@ -56,6 +56,7 @@ def new_log_start(
         if segment.size > excess_bytes and not _is_expired(
             segment, retention.retention_ms, now, seen_since
         ):
+            _note_untimed(segments[at:], seen_since)
             break
         excess_bytes -= segment.size
         start = next_base
@@ -69,11 +70,19 @@ def _excess(segments: Sequence[Retained], retention_bytes: int) -> int:
 
 
 def _is_expired(
-    segment: Retained, retention_ms: int, now: int, seen_since: Callable[[int], int]
+    segment: Retained, retention_ms: int, now: int, seen_since: Callable[[int, int], int]
 ) -> bool:
     if retention_ms < 0:
         return False
     newest = segment.max_timestamp
     if newest < 0:
-        newest = seen_since(segment.base)
+        newest = seen_since(segment.base, segment.size)
     return now - newest > retention_ms
+
+
+def _note_untimed(segments: Sequence[Retained], seen_since: Callable[[int, int], int]) -> None:
+    """Let the time of all segments without timestamps begin, not of one after the other."""
+    if segments[0].max_timestamp < 0:
+        for segment in segments:
+            if segment.max_timestamp < 0:
+                seen_since(segment.base, segment.size)

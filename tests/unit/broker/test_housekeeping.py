@@ -1,0 +1,349 @@
+"""Housekeeping on a fake disk: rounds, slices, settings, and what happens meanwhile."""
+
+import logging
+import random
+
+import pytest
+from fakes.broker import FakeBroker
+from fakes.compactor import Kept
+from fakes.disk import FakeDisk
+
+from dmq.broker import compaction, housekeeping
+from dmq.broker.compaction import Stage
+from dmq.broker.partition import Partition
+from dmq.config.settings import Settings
+from dmq.records import Record, build_batch, iterate, scan
+from dmq.storage import compaction_points
+from dmq.types import NIL_UUID
+
+CHECK_MS = 1000
+SETTINGS = {"log.retention.check.interval.ms": CHECK_MS, "log.cleaner.backoff.ms": 0}
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return kept_on(FakeDisk(random.Random(1)))
+
+
+def kept_on(disk: FakeDisk, **settings: object) -> Kept:
+    return Kept(
+        FakeBroker(disk, **(SETTINGS | {k.replace("_", "."): v for k, v in settings.items()}))
+    )
+
+
+def put(kept: Kept, partition: Partition, key: bytes, value: bytes | None, ago_ms: int = 0) -> None:
+    record = Record(0, kept.broker.now - ago_ms, key, value)
+    partition.append(memoryview(build_batch([record])), kept.broker.now)
+    kept.broker.turn()
+
+
+def offsets(partition: Partition) -> list[int]:
+    pieces = partition.read(partition.log_start_offset, 1 << 20, whole_first_batch=True)
+    data = b"".join(piece.pread() for piece in pieces)
+    return [r.offset for at, header in scan(data) for r in iterate(data, at, header)]
+
+
+def check_retention(kept: Kept) -> None:
+    """Past one whole interval, and through the queue."""
+    kept.tick()
+    kept.broker.pass_time(CHECK_MS)
+    for _ in range(10):
+        kept.tick()
+
+
+# ---- retention
+
+
+def test_old_segments_go_with_a_committed_start(kept: Kept) -> None:
+    (partition,) = kept.broker.create("t", internal_segment_bytes="1", retention_ms=str(HOUR))
+    for ago_ms in (3 * HOUR, 2 * HOUR, 0):
+        put(kept, partition, b"k", b"v", ago_ms)
+    kept.tick()
+    assert partition.log_start_offset == 0, "not before the interval is over"
+    check_retention(kept)
+    assert partition.log_start_offset == 2
+    assert partition.log.marks.last.log_start == 2
+    assert [segment.base for segment in partition.log.segments()] == [2]
+    assert offsets(partition) == [2]
+
+
+def test_an_idle_log_that_is_too_old_is_emptied_and_goes_on(kept: Kept) -> None:
+    (partition,) = kept.broker.create("t", retention_ms=str(HOUR))
+    put(kept, partition, b"k", b"v")
+    check_retention(kept)
+    assert partition.log_start_offset == 0
+    kept.broker.pass_time(HOUR)
+    check_retention(kept)
+    assert (partition.log_start_offset, partition.log_end_offset) == (1, 1)
+    put(kept, partition, b"k", b"w")
+    assert offsets(partition) == [1]
+
+
+def test_a_log_that_is_too_large_loses_its_oldest(kept: Kept) -> None:
+    (partition,) = kept.broker.create(
+        "t", internal_segment_bytes="1", retention_ms="-1", retention_bytes="200"
+    )
+    for _ in range(5):
+        put(kept, partition, b"k", b"v" * 10)
+    size = partition.log.segments()[0].size
+    check_retention(kept)
+    assert partition.log_start_offset == 5 - (200 // size + bool(200 % size))
+
+
+def test_a_topic_that_only_compacts_keeps_old_records(kept: Kept) -> None:
+    (partition,) = kept.broker.create(
+        "t", cleanup_policy="compact", internal_segment_bytes="1", retention_ms="1"
+    )
+    put(kept, partition, b"a", b"v", HOUR)
+    put(kept, partition, b"b", b"v", HOUR)
+    check_retention(kept)
+    assert offsets(partition) == [0, 1]
+
+
+def test_a_topic_that_does_both_does_both(kept: Kept) -> None:
+    (partition,) = kept.broker.create(
+        "t",
+        cleanup_policy="compact,delete",
+        internal_segment_bytes="1",
+        retention_ms=str(HOUR),
+        min_cleanable_dirty_ratio="0",
+    )
+    for key, ago_ms in ((b"old", 2 * HOUR), (b"a", 0), (b"a", 0), (b"b", 0)):
+        put(kept, partition, key, b"v", ago_ms)
+    check_retention(kept)
+    kept.clean()
+    assert partition.log_start_offset == 1
+    assert offsets(partition) == [2, 3]
+
+
+def test_records_without_time_go_when_they_were_seen_long_enough(kept: Kept) -> None:
+    (partition,) = kept.broker.create("t", internal_segment_bytes="1", retention_ms=str(HOUR))
+    for _ in range(2):
+        partition.append_own(build_batch([Record(0, -1, b"k", b"v")]))
+        kept.broker.turn()
+    check_retention(kept)
+    kept.broker.pass_time(HOUR - CHECK_MS)
+    check_retention(kept)
+    assert partition.log_start_offset == 0
+    check_retention(kept)
+    assert partition.log_start_offset == 2
+
+
+def test_records_without_time_that_keep_coming_stay(kept: Kept) -> None:
+    (partition,) = kept.broker.create("t", retention_ms=str(HOUR))
+    for _ in range(4):
+        partition.append_own(build_batch([Record(0, -1, b"k", b"v")]))
+        kept.broker.turn()
+        check_retention(kept)
+        kept.broker.pass_time(HOUR // 2)
+    assert partition.log_start_offset == 0
+
+
+def test_one_start_at_a_time(kept: Kept) -> None:
+    (partition,) = kept.broker.create("t", internal_segment_bytes="1", retention_ms=str(HOUR))
+    put(kept, partition, b"k", b"v", 2 * HOUR)
+    put(kept, partition, b"k", b"v")
+    for _ in range(4):  # No turn between: nothing commits.
+        kept.broker.now += CHECK_MS
+        kept.housekeeping.tick(kept.broker.now)
+    assert partition.log.end.change == 1
+    kept.broker.turn()
+    assert partition.log_start_offset == 1
+
+
+def test_a_tick_looks_at_a_slice(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "SLICE", 3)
+    partitions = kept.broker.create(
+        "t", 8, internal_segment_bytes="1", retention_ms=str(HOUR), cleanup_policy="delete"
+    )
+    for partition in partitions:
+        put(kept, partition, b"k", b"v", 2 * HOUR)
+    kept.tick()
+    kept.broker.pass_time(CHECK_MS)
+    done = []
+    for _ in range(5):
+        kept.tick()
+        done.append(sum(partition.log_start_offset for partition in partitions))
+    assert done == [0, 2, 5, 8, 8], "the metadata log is in the first slice"
+
+
+def test_settings_are_read_anew_each_time(kept: Kept) -> None:
+    (partition,) = kept.broker.create("t", internal_segment_bytes="1")
+    put(kept, partition, b"k", b"v", HOUR)
+    put(kept, partition, b"k", b"v")
+    check_retention(kept)
+    assert partition.log_start_offset == 0
+    broker = kept.broker
+    broker.replicas.settings = Settings(broker.config, {"log.retention.ms": str(HOUR // 2)})
+    broker.replicas.bring_in(broker.machine.state.topics["t"])
+    check_retention(kept)
+    assert partition.log_start_offset == 1
+
+
+def test_a_clock_that_was_set_back_stops_nothing(kept: Kept) -> None:
+    (partition,) = kept.broker.create("t", internal_segment_bytes="1", retention_ms=str(HOUR))
+    check_retention(kept)
+    kept.broker.now -= 24 * HOUR
+    put(kept, partition, b"k", b"v", 2 * HOUR)
+    put(kept, partition, b"k", b"v")
+    check_retention(kept)
+    assert partition.log_start_offset == 1
+
+
+# ---- compaction
+
+
+def compacted(kept: Kept, name: str = "t", **configs: str) -> Partition:
+    defaults = {
+        "cleanup_policy": "compact",
+        "internal_segment_bytes": "1",
+        "min_cleanable_dirty_ratio": "0",
+    }
+    (partition,) = kept.broker.create(name, **(defaults | configs))
+    return partition
+
+
+def test_a_compacted_topic_shows_the_last_of_each_key(kept: Kept) -> None:
+    partition = compacted(kept)
+    for key in (b"a", b"b", b"a", b"c"):
+        put(kept, partition, key, b"v")
+    kept.clean()
+    assert offsets(partition) == [1, 2, 3]
+    assert kept.housekeeping.stage is Stage.RESTING
+
+
+def test_the_clean_point_is_remembered_over_a_restart(kept: Kept) -> None:
+    partition = compacted(kept)
+    for key in (b"a", b"a", b"b"):
+        put(kept, partition, key, b"v")
+    kept.clean()
+    kept.broker.store.close(kept.broker.now)
+    assert compaction_points.load(kept.broker.disk)[partition.log.uid] == 2
+    again = kept_on(kept.broker.disk)
+    again.clean()
+    assert [job.uid for job in again.compactor.jobs if job.uid == partition.log.uid] == []
+    put(again, again.broker.find("t"), b"b", b"v")
+    again.clean()
+    assert [j.first_dirty for j in again.compactor.jobs if j.uid == partition.log.uid] == [2]
+    assert offsets(again.broker.find("t")) == [1, 2, 3]
+
+
+def test_the_dirtiest_log_is_first(kept: Kept) -> None:
+    little, much = compacted(kept, "little"), compacted(kept, "much")
+    for partition in (little, much):
+        for _ in range(6):
+            put(kept, partition, b"a", b"v" * 50)
+    kept.clean()
+    for partition, count in ((little, 1), (much, 5)):
+        for _ in range(count):
+            put(kept, partition, b"a", b"v" * 50)
+    kept.compactor.jobs.clear()
+    kept.clean()
+    mine = [job.uid for job in kept.compactor.jobs]
+    assert mine[:2] == [much.log.uid, little.log.uid]
+
+
+def test_a_log_that_is_clean_enough_waits(kept: Kept) -> None:
+    partition = compacted(kept, min_cleanable_dirty_ratio="0.9")
+    for _ in range(5):
+        put(kept, partition, b"a", b"v")
+    kept.clean()
+    done = len(kept.compactor.jobs)
+    put(kept, partition, b"a", b"v")
+    put(kept, partition, b"a", b"v")
+    kept.clean()
+    assert [job for job in kept.compactor.jobs[done:] if job.uid == partition.log.uid] == []
+
+
+def test_the_cleaner_can_be_off() -> None:
+    kept = kept_on(FakeDisk(random.Random(1)), log_cleaner_enable="false")
+    partition = compacted(kept)
+    for _ in range(3):
+        put(kept, partition, b"a", b"v")
+    for _ in range(50):
+        kept.tick()
+    assert kept.compactor.jobs == []
+
+
+def test_a_full_disk_is_not_filled_with_copies(kept: Kept) -> None:
+    partition = compacted(kept)
+    for _ in range(3):
+        put(kept, partition, b"a", b"v")
+    kept.broker.store.is_full = True
+    for _ in range(20):
+        kept.housekeeping.tick(kept.broker.now)
+    assert kept.compactor.jobs == []
+
+
+def test_the_metadata_log_is_compacted_too(kept: Kept) -> None:
+    metadata = kept.broker.metadata.partition
+    for _ in range(3):
+        kept.broker.create("t")
+        deleted = kept.broker.service.admin.delete_topics([("t", NIL_UUID)])
+        kept.broker.turn()
+        assert [result.error for result in deleted.get()] == [None]
+        metadata.log.roll()
+    kept.broker.create("last")
+    kept.clean()
+    assert metadata.log.uid in [job.uid for job in kept.compactor.jobs]
+    kept.broker.store.close(kept.broker.now)
+    again = kept_on(kept.broker.disk)
+    assert [*again.broker.replicas.topics] == ["last"]
+
+
+@pytest.mark.parametrize("what", ["dropped", "trimmed", "trimmed in the middle"])
+def test_a_result_that_comes_too_late_is_dropped(kept: Kept, what: str) -> None:
+    partition = compacted(kept, internal_segment_bytes="200")
+    for key in (b"a", b"b", b"a", b"b", b"c", b"c", b"d", b"d"):
+        put(kept, partition, key, b"v" * 20)
+    bases = [segment.base for segment in partition.log.segments()]
+
+    def meanwhile(job: object) -> None:
+        if what == "dropped":
+            kept.broker.replicas.remove(partition.topic_id)
+        elif what == "trimmed":
+            partition.trim(bases[-1])
+        else:
+            partition.trim(bases[1])
+        kept.broker.turn()
+
+    kept.compactor.before_answer = meanwhile
+    for _ in range(100):
+        kept.tick()
+        if kept.compactor.results:
+            kept.compactor.before_answer = lambda job: None
+    if what == "dropped":
+        assert not kept.broker.disk.exists(partition.log.directory)
+        return
+    assert [name for name in kept.broker.disk.list(partition.log.directory) if "swap" in name] == []
+    if what == "trimmed":
+        assert offsets(partition) == [*range(bases[-1], 8)]
+    else:
+        assert offsets(partition)[-1] == 7
+
+
+def test_a_job_that_fails_is_not_tried_at_once(kept: Kept) -> None:
+    partition = compacted(kept)
+    for _ in range(3):
+        put(kept, partition, b"a", b"v")
+    name = partition.log.segments_list[0].name()
+    position = partition.log.segments_list[0].size - 1
+    kept.broker.disk.flip(name, position)
+    kept.clean()
+    assert len([job for job in kept.compactor.jobs if job.uid == partition.log.uid]) == 1
+    assert [segment.base for segment in partition.log.segments()] == [0, 1, 2]
+    kept.broker.disk.flip(name, position)
+    kept.broker.pass_time(compaction.RETRY_MS)
+    kept.clean()
+    assert offsets(partition) == [1, 2]
+
+
+def test_what_it_did_is_in_the_log(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dmq.broker")
+    partition = compacted(kept)
+    for _ in range(3):
+        put(kept, partition, b"a", b"v")
+    kept.clean()
+    assert "compacted Partition(t-0" in caplog.text
+    assert "1 of 2 records" in caplog.text
