@@ -10,14 +10,13 @@ disk, syncs that fail.
 import errno
 import random
 from collections.abc import Sequence
-from typing import Union
 from uuid import UUID
 
 Buffer = bytes | bytearray | memoryview
 SECTOR = 32
 
 
-class Crash(Exception):
+class Crash(Exception):  # noqa: N818
     """The process ends here."""
 
 
@@ -86,7 +85,7 @@ class Folder:
         self.entries: dict[str, Node] = {}
 
 
-Node = Union[Inode, Folder]
+Node = Inode | Folder
 
 
 class Entry:

@@ -30,7 +30,8 @@ def all_mutants(count: int) -> int:
     missed = 0
     for name in mutants.MUTANTS:
         hit = mutants.caught_after(name, count)
-        print(f"{name:24} {f'caught after {hit} runs' if hit else f'NOT CAUGHT in {count}'}")
+        said = f"caught after {hit[0]} runs: {hit[1]:.160}" if hit else f"NOT CAUGHT in {count}"
+        print(f"{name:24} {said}")
         missed += hit is None
     return 1 if missed else 0
 

@@ -20,8 +20,9 @@ from fakes.disk import Crash, FakeDisk
 
 from dmq.errors import StorageError
 from dmq.records import HEADER, HEADER_SIZE, check_crc, scan
-from dmq.storage.cleaner import Job
-from dmq.storage.log import Log, LogSettings
+from dmq.storage import items
+from dmq.storage.cleaner import FlushJob, Job
+from dmq.storage.log import Log, LogSettings, SwapJob
 from dmq.storage.store import Store, StoreSettings
 from dmq.storage.turn import Turn
 from dmq.types import Mark, Position, Voter
@@ -138,9 +139,10 @@ class Run:
         self.power_rate = self.rng.choice((1, 0.5))
         self.is_small_disk = self.rng.random() < 0.15
         self.cut_rate = self.rng.choice((0, 0.05, 0.2))
-        self.swap_rate = self.rng.choice((0, 0.05))
-        self.swapping: set[UUID] = set()
-        """Logs with a staged SWAP: what it replaces must not be trimmed before its turn."""
+        self.swap_rate = self.rng.choice((0, 0.05, 0.2))
+        self.swapping: dict[UUID, bool] = {}
+        """Logs that wait for a SWAP, and whether it is staged: they are not trimmed or cut."""
+        self.swaps: dict[UUID, tuple[object, ...]] = {}
         self.segment_bytes = self.rng.choice((100, 400, 2000))
         self.interval = self.rng.choice((1, 64, 300))
         self.store: Store = self._open()
@@ -152,6 +154,10 @@ class Run:
         self.turn: Turn | None = None
         self.is_synced = False
         self.jobs: list[tuple[Job, bool]] = []
+        self.swapping, self.swaps = {}, {}
+        self.flushed: list[tuple[UUID, int]] = []
+        """Flushes whose notes go out with the next turn, and with the one under way."""
+        self.noted: list[tuple[UUID, int]] = []
         self.disk.budget = self.rng.randint(0, self.rng.choice((60, 150, 600)))
         try:
             for _ in range(steps):
@@ -166,8 +172,10 @@ class Run:
         for job, has_run in self.jobs:
             if not has_run:
                 job.run()
-            self.store.done(job)
+            self._done(job)
         self.jobs = []
+        while self.turn is not None or self.store.has_work():
+            self._turn_step()
         self.store.close(self.now)
         self.reached["closed"] += 1
 
@@ -185,7 +193,8 @@ class Run:
             if turn is None:
                 return
             self.is_synced = not turn.needs_sync
-            self.swapping.clear()
+            self.noted, self.flushed = self.flushed, []
+            self.swapping = {k: False for k, is_staged in self.swapping.items() if not is_staged}
             self._refused(turn)
             for log in turn.stable:
                 shadow = self.shadows[log.topic_id]
@@ -201,6 +210,10 @@ class Run:
             self.is_synced = True
             self.durable_seq = turn.seq
             self._check_bound()
+            for topic_id, end in self.noted:
+                if topic_id in self.shadows:
+                    shadow = self.shadows[topic_id]
+                    shadow.flushed_end = max(shadow.flushed_end, end)
             if rng.random() < 0.3:
                 return
         self.turn = None
@@ -228,11 +241,23 @@ class Run:
                 job.run()
                 has_run = True
             if has_run and rng.random() < hurry:
-                self.store.done(job)
-                self.reached["flushed"] += 1
+                self._done(job)
             else:
                 kept.append((job, has_run))
         self.jobs = kept
+
+    def _done(self, job: Job) -> None:
+        if isinstance(job, FlushJob):
+            self.flushed += [
+                (note.log.topic_id, item.end_offset)
+                for note in job.notes
+                for item in items.decode(note.raw, 0, len(note.raw))
+                if note.log is not None and isinstance(item, items.State | items.Flushed)
+            ]
+        self.store.done(job)
+        self.reached[type(job).__name__] += 1
+        if isinstance(job, SwapJob):
+            self._swap_staged(job)
 
     def _refused(self, turn: Turn) -> None:
         for refusal in turn.refused:
@@ -248,7 +273,7 @@ class Run:
         rng = self.rng
         logs = [*self.store.logs.values()]
         dice = rng.random()
-        if dice < 0.07 and len(logs) < 4 or not logs:
+        if (dice < 0.07 and len(logs) < 4) or not logs:
             self._create()
             return
         log = rng.choice(logs)
@@ -269,7 +294,7 @@ class Run:
             self.store.request_flush(log)
         elif dice < 0.38 + self.swap_rate:
             self._swap(log, shadow)
-        elif dice < 0.44 + self.cut_rate and not log.is_async:
+        elif dice > 1 - self.cut_rate and not log.is_async:
             self._cut(log, shadow)
         else:
             self._append(log, shadow)
@@ -373,10 +398,18 @@ class Run:
         file.sync()
         self.disk.sync_dir(log.directory)
         log.replace_segments([s.base for s in old], len(raw), 1000)
-        shadow.batches = [b for b in shadow.batches if b in kept or b not in inside]
-        shadow.swapped_below = max(shadow.swapped_below, stop)
-        self.swapping.add(log.topic_id)
-        self.reached["swapped"] += 1
+        self.swapping[log.topic_id] = False
+        self.swaps[log.topic_id] = ([b for b in inside if b not in kept], stop)
+
+    def _swap_staged(self, job: SwapJob) -> None:
+        topic_id = job.log.topic_id
+        if job.is_current() and topic_id in self.shadows:
+            shadow = self.shadows[topic_id]
+            gone, stop = self.swaps.pop(topic_id)
+            shadow.batches = [b for b in shadow.batches if b not in gone]
+            shadow.swapped_below = max(shadow.swapped_below, stop)
+            self.swapping[topic_id] = True
+            self.reached["swapped"] += 1
 
     # ---- crash and recovery
 
@@ -456,7 +489,8 @@ class Run:
             return
         assert shadow is not None or want
         epoch, vote, marks, log_start, end, data = got
-        w_epoch, w_vote, w_marks, w_start, _, w_data = want
+        w_epoch, w_vote, w_marks, w_start, w_end, w_data = want
+        assert isinstance(w_end, int)
         if (epoch, vote, log_start) != (w_epoch, w_vote, w_start):
             raise Wrong(f"{log}: small state differs: {got[:5]} {want[:5]}")
         assert isinstance(w_marks, tuple)
@@ -465,8 +499,9 @@ class Run:
             raise Wrong(f"{log}: marks {marks} instead of {w_marks}")
         if shadow is None:
             return  # Dropped in a turn that did not survive; what it had is not kept here.
-        every = tuple(b for b in shadow.batches if b[1] >= log.log_start)
         assert isinstance(data, tuple)
+        assert isinstance(w_data, tuple)
+        every = (*w_data, *(b for b in shadow.batches if b[0] >= w_end))
         if data != every[: len(data)]:
             raise Wrong(f"{log}: not a prefix")
         low = shadow.flushed_end if was_power else shadow.written_end
@@ -505,7 +540,7 @@ class Run:
             known = self.shadows.get(topic_id)
             shadow.swapped_below = known.swapped_below if known else shadow.end
             shadow.written_end = end
-            shadow.flushed_end = 0
+            shadow.flushed_end = end if log.is_async else 0
             shadows[topic_id] = shadow
         self.shadows = shadows
 

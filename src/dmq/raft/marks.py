@@ -10,6 +10,7 @@ Called by storage (what a journal says) and by Raft (what two logs share). Knows
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dmq.types import Mark, Position
 
@@ -21,7 +22,7 @@ class Marks:
     items: tuple[Mark, ...] = ()
 
     def __post_init__(self) -> None:
-        for before, after in zip(self.items, self.items[1:], strict=False):
+        for before, after in pairwise(self.items):
             assert _generation(before) < _generation(after), (before, after)
             assert before.offset <= after.offset, (before, after)
 
@@ -62,6 +63,12 @@ class Marks:
             if mark.offset <= offset:
                 return mark.epoch
         return -1
+
+    def fits(self, offset: int, epoch: int) -> bool:
+        """Whether a record with this offset may carry this epoch."""
+        if offset < self.items[0].offset:
+            return epoch <= self.items[0].epoch  # Older marks are trimmed: committed long ago.
+        return epoch == self.epoch_at(offset)
 
     def has(self, p: Position, end_offset: int, log_start: int) -> bool:
         """Whether `p` is a position of this log (CONTAINS)."""

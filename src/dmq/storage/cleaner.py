@@ -128,7 +128,7 @@ class Cleaner:
             return None
         job = FlushJob(self._files)
         for log in [*self._requested]:
-            self._take(job, log, is_state=False, is_requested=True)
+            self._take(job, log, is_state=True, is_requested=True)
         for log in [x for x, since in self._due.items() if since + x.settings.flush_ms <= now]:
             self._take(job, log, is_state=False)
         if self._journal.pressure >= CLEAN_FROM:

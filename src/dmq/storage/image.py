@@ -11,7 +11,6 @@ from dmq.errors import CorruptError
 from dmq.raft.marks import Marks
 from dmq.storage import items
 from dmq.storage.items import OWN_TIME, Damage, SegmentState
-from dmq.types import Position
 
 
 class Event(NamedTuple):
@@ -86,7 +85,7 @@ class Image:
             handler = _HANDLERS.get(type(item))
             if handler is None:
                 raise CorruptError(f"journal item {type(item).__name__} speaks of no log")
-            handler(self, item)
+            getattr(self, handler)(item)
 
     def _state(self, item: items.State, event: Event) -> None:
         self.state = item
@@ -185,11 +184,10 @@ class Image:
     def final(self, damage: tuple[Damage, ...]) -> items.State:
         """The recovered state."""
         known = self.known
-        commit = known.commit
         end = known.marks.position(self.end_offset)
         return known._replace(
             end_offset=self.end_offset,
-            commit=min(commit, end) if isinstance(commit, Position) else end,
+            commit=min(known.commit, end),
             segments=tuple(self.segments[base] for base in sorted(self.segments)),
             damage=damage,
         )
@@ -200,11 +198,11 @@ def _when(event: Event) -> tuple[int, bool]:
 
 
 _HANDLERS = {
-    items.Hard: Image._hard,
-    items.MarkItem: Image._mark,
-    items.Mode: Image._mode,
-    items.Cut: Image._cut,
-    items.Start: Image._start,
-    items.Swap: Image._swap,
-    items.Flushed: Image._flushed,
+    items.Hard: "_hard",
+    items.MarkItem: "_mark",
+    items.Mode: "_mode",
+    items.Cut: "_cut",
+    items.Start: "_start",
+    items.Swap: "_swap",
+    items.Flushed: "_flushed",
 }

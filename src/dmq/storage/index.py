@@ -134,10 +134,7 @@ def load(offset_raw: bytes, time_raw: bytes, size: int) -> Index:
     index.times = _big_endian(array("q", bytes(times)))
     index.time_offsets = _big_endian(array("I", bytes(offsets)))
     keep = min(_rising(index.times, -1), _rising(index.time_offsets, -1))
-    if index.offsets:
-        keep = min(keep, bisect_right(index.time_offsets, index.offsets[-1]))
-    else:
-        keep = 0
+    keep = min(keep, bisect_right(index.time_offsets, index.offsets[-1])) if index.offsets else 0
     del index.times[keep:], index.time_offsets[keep:]
     index.rewind()
     return index

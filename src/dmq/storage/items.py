@@ -16,7 +16,7 @@ Called by log, store, recovery and the log dump.
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
@@ -259,14 +259,22 @@ def encode_state(item: State) -> bytes:
     return _framed(Kind.STATE, b"".join(parts))
 
 
-def decode(buf: Buffer, position: int, end: int) -> Iterator[Item]:
-    """The items of one record body. Raises CorruptError on bytes that no writer of ours made."""
+def decode(buf: Buffer, position: int, end: int, origin: int = 0) -> Iterator[Item]:
+    """The items of one record body; batches lie at `origin` + their place in `buf`.
+
+    Raises CorruptError on bytes that no writer of ours made.
+    """
     while position < end:
         kind, length = _FRAME.unpack_from(buf, position)
         position += _FRAME.size
         if kind == Kind.BATCH:
-            head = _BATCH.unpack_from(buf, position)
-            yield Batch(*head, position + _BATCH.size, length - _BATCH.size)
+            yield Batch._make(
+                (
+                    *_BATCH.unpack_from(buf, position),
+                    origin + position + _BATCH.size,
+                    length - _BATCH.size,
+                )
+            )
         else:
             decoder = _DECODERS.get(kind)
             if decoder is None:
@@ -391,7 +399,7 @@ def _decode_state(buf: Buffer, position: int) -> State:
     )
 
 
-_DECODERS = {
+_DECODERS: dict[int, Callable[[Buffer, int], Item]] = {
     Kind.STATE: _decode_state,
     Kind.HARD: _decode_hard,
     Kind.MARK: _decode_mark,

@@ -7,6 +7,7 @@ items as events per log. Changes nothing on disk. Called by recovery and the log
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dmq.storage import items, journal
 from dmq.storage.files import File, Files
@@ -94,12 +95,7 @@ def read_journal(files: Files, salt: int) -> Replay:
 def _read_file(file: File, number: int, salt: int, start: int = 0) -> list[Record]:
     records = []
     for place, body in journal.read_records(file, number, salt, start):
-        found = []
-        for item in items.decode(body, 0, place.length):
-            if isinstance(item, items.Batch):
-                item = item._replace(position=place.position + item.position)
-            found.append(item)
-        records.append((place, found))
+        records.append((place, [*items.decode(body, 0, place.length, place.position)]))
     return records
 
 
@@ -116,17 +112,18 @@ def _judge(
     report.is_clean = last is not None and bool(last.flags & FLAG_CLOSE)
     for file, number in suspects:
         _salvage(found, file, number, salt, 0)
-    for file, records in [*found]:
-        is_newest = file.number == found[-1][0].number
-        seq = records[-1][0].seq
-        follower = next((r[0][0].seq for f, r in found if f.number > file.number), None)
-        if (is_newest and not report.is_clean) or (follower is not None and follower != seq + 1):
-            _salvage(found, file.file, file.number, salt, records[-1][0].end)
+    for used, records in [*found]:
+        is_newest = used.number == found[-1][0].number
+        end = records[-1][0]
+        follower = next((r[0][0].seq for f, r in found if f.number > used.number), None)
+        is_gap = follower is not None and follower != end.seq + 1
+        if is_gap or (is_newest and not report.is_clean):
+            _salvage(found, used.file, used.number, salt, end.end)
     every = sorted((record[0].seq, record[0].number) for _, records in found for record in records)
     if every and every[0][1] != oldest:
         replay.gaps.append(0)
         report.rotten = f"journal file {oldest} is missing or begins with a bad record"
-    for (before, _), (after, _) in zip(every, every[1:], strict=False):
+    for (before, _), (after, _) in pairwise(every):
         if after != before + 1:
             replay.gaps.append(before + 1)
             report.rotten = f"records {before + 1} to {after - 1} of {every[-1][0]}"

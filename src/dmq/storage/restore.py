@@ -255,7 +255,7 @@ class Restorer:
                 header[3] == MAGIC
                 and HEADER_SIZE <= length <= size - position
                 and header[0] >= end
-                and header[2] == marks.epoch_at(header[0])
+                and marks.fits(header[0], header[2])
                 and header[6] >= 0
             )
             if not is_fit:

@@ -20,6 +20,16 @@ _WALK_BYTES_MAX = 1024 * 1024
 _HINTS_MAX = 512
 
 
+class BadBatchError(CorruptError):
+    """Bytes of a segment that are no batch."""
+
+    def __init__(self, name: str, position: int, end: int) -> None:
+        super().__init__(f"{name}: no batch at {position}")
+        self.base = int(name.rpartition("/")[2].partition(".")[0])
+        self.position = position
+        self.end = end
+
+
 class BatchPlace(NamedTuple):
     """A batch in a segment, by its header."""
 
@@ -36,7 +46,7 @@ def walk(
 ) -> Iterator[BatchPlace]:
     """The batches from `position` to `end`, by their headers.
 
-    Raises CorruptError at bytes that are no header.
+    Raises BadBatchError at bytes that are no header.
     """
     start, data = position, b""
     while position < end:
@@ -46,11 +56,11 @@ def walk(
             data = file.read_at(position, min(read_bytes, end - position))
             read_bytes = min(read_bytes * 2, _WALK_BYTES_MAX)
         if len(data) - at < HEADER_SIZE:
-            raise CorruptError(f"{file.name}: no batch header at {position}")
+            raise BadBatchError(file.name, position, end)
         base, length, epoch, magic, _, _, delta, _, max_timestamp, *_ = HEADER.unpack_from(data, at)
         size = length + LENGTH_OVERHEAD
         if magic != MAGIC or size < HEADER_SIZE or position + size > end or delta < 0:
-            raise CorruptError(f"{file.name}: no batch at {position}")
+            raise BadBatchError(file.name, position, end)
         yield BatchPlace(position, size, base, base + delta, max_timestamp, epoch)
         position += size
 
@@ -193,7 +203,7 @@ class SegmentReader:
             place = next(
                 walk(self.file, entry[1], self._segment.readable, read_bytes=HEADER_SIZE), None
             )
-        except CorruptError:
+        except BadBatchError:
             return False
         return place is not None and place.last_offset == entry[0] + self._segment.base
 

@@ -12,7 +12,6 @@ only caller besides tests is the broker. A FatalStorageError from anywhere must 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from dmq.errors import StorageError
@@ -22,15 +21,13 @@ from dmq.storage.cleaner import Cleaner, FlushJob, Job, Note, collect_all, is_cu
 from dmq.storage.files import Files
 from dmq.storage.items import OWN_TIME, SegmentState
 from dmq.storage.journal import FLAG_CLOSE, FLAG_OPEN, Journal
-from dmq.storage.log import Log, LogSettings
+from dmq.storage.log import Log, LogSettings, SwapJob
 from dmq.storage.meta import Meta
 from dmq.storage.quarantine import Quarantine
+from dmq.storage.replay import Report
 from dmq.storage.segment import SegmentFiles, save_index
 from dmq.storage.turn import Fact, Turn
 from dmq.types import Mark, Position, Voter
-
-if TYPE_CHECKING:
-    from dmq.storage.recovery import Report
 
 COVER_MS = 50
 """An idle broker writes an empty record after this, so that its last promise too can be told from
@@ -60,7 +57,7 @@ class Store:
     """A data directory in use."""
 
     def __init__(
-        self, files: Files, settings: StoreSettings, directory: Meta, found: "recovery.Recovered"
+        self, files: Files, settings: StoreSettings, directory: Meta, found: recovery.Recovered
     ) -> None:
         self._files = files
         self._settings = settings
@@ -81,7 +78,7 @@ class Store:
         self._turn: Turn | None = None
         self._cover_at: int | None = None
         self._space_checked_at: int | None = None
-        self._jobs: list[FlushJob] = []
+        self._jobs: list[Job] = []
         self._turn_bytes_max = settings.turn_bytes_max
 
     @classmethod
@@ -114,7 +111,7 @@ class Store:
             raise
         return store
 
-    def _adopt(self, found: "recovery.Recovered", now: int) -> None:
+    def _adopt(self, found: recovery.Recovered, now: int) -> None:
         """Take over what recovery found, and say so durably before anything is promised."""
         restated = []
         for recovered in found.logs:
@@ -237,6 +234,9 @@ class Store:
     def request_flush(self, log: Log) -> None:
         self._cleaner.request(log)
 
+    def add_job(self, job: Job) -> None:
+        self._jobs.append(job)
+
     # ---- the turn
 
     def has_work(self) -> bool:
@@ -337,7 +337,7 @@ class Store:
         self._check_space_sometimes(now)
         self._journal.keep_spares()
         self._plan(now)
-        jobs: list[Job] = [*self._jobs, *self._quarantine.due(now)]
+        jobs = [*self._jobs, *self._quarantine.due(now)]
         self._jobs = []
         return jobs
 
@@ -351,6 +351,8 @@ class Store:
         """A job has run to its end."""
         if isinstance(job, FlushJob):
             self._cleaner.done(job)
+        elif isinstance(job, SwapJob) and job.is_current():
+            job.log.stage_swap(job.swap)
 
     def has_jobs(self) -> bool:
         """Whether `maintain` has something at once."""

@@ -1,0 +1,415 @@
+"""The layout of one log: what its begun turns say, in which segments its bytes lie.
+
+Turns the operations of a turn into journal items and segment writes. Files are only extended
+before the turn is durable; cuts, unlinks, renames, and all bytes of a log that is cut in this
+turn, go to the turn's afterwork. Never stages and never promises anything: that is `Log`, which
+is a layout with what its caller has said since.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+from uuid import UUID
+
+from dmq.errors import FatalStorageError
+from dmq.raft.marks import Marks
+from dmq.storage import items, reading
+from dmq.storage.files import Buffer, File
+from dmq.storage.index import RELATIVE_OFFSET_MAX
+from dmq.storage.items import BATCH_HEAD_SIZE, BATCH_ITEM, Kind, SegmentState
+from dmq.storage.segment import Segment, SegmentFiles, SegmentReader, save_index
+from dmq.storage.turn import Fact, Turn
+from dmq.types import Mark, Position
+
+LOGS = "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How one log is kept; may be replaced at any time with `Log.configure`."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    """A batch that does not fit begins a new segment. Too low: many files; too high: retention
+    works in large steps. A batch larger than this has a segment of its own."""
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    """A batch this much younger than the segment's first one begins a new segment."""
+    segment_jitter_ms: int = 0
+    """Up to this much earlier, by uid, so that many logs don't roll at once."""
+    index_interval_bytes: int = 4096
+    """One index entry per so many bytes. Too low: large indexes; too high: longer scans."""
+    index_bytes_max: int = 10 * 1024 * 1024
+    """A full index begins a new segment."""
+    is_async: bool = False
+    """Batches are not journalled but flushed every `flush_ms`: power loss may take them."""
+    flush_ms: int = 1000
+    """How long an async log's bytes may stay unsynced."""
+
+
+class Begun:
+    """The small things of a log as of the last turn begun; its segments are the log's own."""
+
+    __slots__ = ("end_offset", "epoch", "log_start", "marks", "vote")
+
+    def __init__(self, state: items.State) -> None:
+        self.epoch = state.epoch
+        self.vote = state.vote
+        self.marks = state.marks
+        self.log_start = state.log_start
+        self.end_offset = state.end_offset
+
+    @property
+    def end(self) -> Position:
+        return self.marks.position(self.end_offset)
+
+
+class LayoutHost(Protocol):
+    """What a layout needs of its store."""
+
+    pool: SegmentFiles
+
+    def mark_unsynced(self, log: Any, now: int) -> None: ...
+
+
+BATCH, MARK, CUT, START, SWAP, MODE, RESET = range(7)
+"""Kinds of operations."""
+_BEGIN = (
+    "",
+    "_begin_mark",
+    "_begin_cut",
+    "_begin_start",
+    "_begin_swap",
+    "_begin_mode",
+    "_begin_reset",
+)
+"""The methods that turn an operation into items and files."""
+
+Op = tuple[Any, ...]
+"""(kind, …); a batch is (BATCH, bytes, size, base offset, last offset, greatest timestamp)."""
+
+
+class Layout:
+    """Segments and begun state of one log."""
+
+    __slots__ = (
+        "_after_roll",
+        "_begun",
+        "_host",
+        "commit",
+        "cut_count",
+        "damage",
+        "directory_changed",
+        "flushed_base",
+        "is_async",
+        "life",
+        "partition",
+        "readable_end",
+        "segments_list",
+        "settings",
+        "topic_id",
+        "uid",
+        "unsynced",
+    )
+
+    def __init__(self, host: LayoutHost, state: items.State, settings: LogSettings) -> None:
+        self._host = host
+        self.uid = state.uid
+        self.topic_id: UUID = state.topic_id
+        self.partition = state.partition
+        self.settings = settings
+        self.is_async = state.is_async
+        self.damage = state.damage
+        self.commit: Position = state.commit
+        """A hint that is stored with the log; the broker sets it, nobody relies on it."""
+        self._begun = Begun(state)
+        self.segments_list = [Segment(self.directory, s) for s in state.segments]
+        self.readable_end = state.end_offset
+        """Records below this are in the files."""
+        self._after_roll = False
+        self.unsynced: dict[Segment, None] = {}
+        """Segments written since the last flush began."""
+        self.directory_changed = False
+        self.flushed_base = state.segments[-1].base
+        """Segments below this are flushed by a durable note: the journal never writes them again."""
+        self.cut_count = 0
+        self.life = 0
+        """Rises with every reset: a flush of a former life says nothing about this one."""
+
+    @property
+    def directory(self) -> str:
+        return f"{LOGS}/{self.uid}"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments_list)
+
+    def reader(self, segment: Segment) -> SegmentReader:
+        return SegmentReader(self._host.pool, segment, self.settings.index_interval_bytes)
+
+    def swap_name(self, base: int) -> str:
+        """Where compaction puts the file that is to replace the segment `base`."""
+        return f"{self.directory}/{base:020d}.swap"
+
+    def open_segment(self, segment: Segment) -> File:
+        return self._host.pool.get(segment)
+
+    def unsynced_bases(self) -> list[int]:
+        """Bases of the segments that a flush must still sync; the active one always counts."""
+        return [s.base for s in (*self.unsynced, self.segments_list[-1])]
+
+    # ---- a turn's operations
+
+    def _begin_small(self, turn: Turn, op: Op) -> None:
+        getattr(self, _BEGIN[op[0]])(turn, *op[1:])
+
+    def _begin_batches(self, turn: Turn, ops: list[Op], at: int, is_held: bool) -> int:
+        """One run of batches into one segment; returns the next operation. Raises OSError."""
+        first: Op = ops[at]
+        segment = self._segment_for(first)
+        start = size = segment.size
+        room = self.settings.segment_bytes
+        parts: list[Buffer] = []
+        noted: list[Op] = []
+        greatest = -1
+        for op in ops[at:] if at else ops:
+            if op[0] != BATCH:
+                break
+            _, data, length, _, last, max_timestamp = batch = op
+            if parts and size + length > room:
+                break
+            parts.append(data)
+            noted.append(batch)
+            size += length
+            if max_timestamp > greatest:
+                greatest = max_timestamp
+        if is_held:
+            self._reserve(segment, size)
+            turn.after.append(partial(self._write_late, segment, start, parts))
+        else:
+            self._write(segment, start, parts)
+        self._host.mark_unsynced(self, turn.now)
+        self.unsynced[segment] = None
+        interval = self.settings.index_interval_bytes
+        position = start
+        for _, _, length, base, last, max_timestamp in noted:
+            segment.note(position, length, base, last, max_timestamp, interval)
+            position += length
+        segment.size = size
+        if not is_held:
+            segment.readable = size
+        self._begun.end_offset = last + 1
+        if not self.is_async:
+            body = turn.body
+            length = BATCH_HEAD_SIZE + size - start
+            body.add(
+                BATCH_ITEM.pack(
+                    Kind.BATCH, length, self.uid, segment.base, start, last + 1, greatest
+                )
+            )
+            for data in parts:
+                body.add(data)
+        return at + len(noted)
+
+    def _segment_for(self, op: Op) -> Segment:
+        """The active segment, or a new one if this batch must begin one."""
+        _, _, length, base, last, max_timestamp = op
+        active = self.segments_list[-1]
+        if active.size == 0 or not self._must_roll(active, length, last, max_timestamp):
+            return active
+        self._after_roll = False
+        self._close_segment(active)
+        segment = Segment(self.directory, SegmentState(base, 0, -1))
+        self.segments_list.append(segment)
+        return segment
+
+    def _must_roll(self, active: Segment, length: int, last: int, max_timestamp: int) -> bool:
+        settings = self.settings
+        index = active.index
+        return (
+            self._after_roll
+            or active.size + length > settings.segment_bytes
+            or last - active.base > RELATIVE_OFFSET_MAX
+            or max_timestamp - self._first_timestamp(active) > self._segment_ms()
+            or (index is not None and index.entries() * 8 >= settings.index_bytes_max)
+        )
+
+    def _segment_ms(self) -> int:
+        jitter = self.settings.segment_jitter_ms
+        return self.settings.segment_ms - (self.uid * 2654435761 % jitter if jitter else 0)
+
+    def _first_timestamp(self, segment: Segment) -> int:
+        if segment.first_timestamp is None:
+            segment.first_timestamp = reading.first_timestamp(self.reader(segment))
+        return segment.first_timestamp
+
+    def _close_segment(self, segment: Segment) -> None:
+        if segment.size and segment.file is not None:
+            save_index(self._host.pool.files, segment, is_closed=True)
+
+    def _begin_mark(self, turn: Turn, mark: Mark) -> None:
+        self._begun.marks = self._begun.marks.add(mark)
+        turn.body.add(items.encode_mark(items.MarkItem(self.uid, mark)))
+
+    def _begin_cut(self, turn: Turn, position: Position) -> None:
+        segment, byte = self._locate(position.offset)
+        turn.body.add(items.encode_cut(items.Cut(self.uid, position, segment.base, byte)))
+        begun = self._begun
+        begun.marks = begun.marks.cut(position)
+        if position.offset >= begun.end_offset:
+            return
+        begun.end_offset = position.offset
+        self.readable_end = min(self.readable_end, position.offset)
+        self.flushed_base = min(self.flushed_base, segment.base)
+        self.cut_count += 1
+        for gone in [s for s in self.segments_list if s.base > segment.base]:
+            self.segments_list.remove(gone)
+            self.unsynced.pop(gone, None)
+            turn.after.append(partial(self._unlink, gone))
+        segment.cut(byte, position.offset)
+        turn.after.append(partial(self._cut_file, segment, byte))
+        self._host.mark_unsynced(self, turn.now)
+        self.unsynced[segment] = None
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        """The segment and byte at which the record with this offset begins, or would."""
+        if offset >= self._begun.end_offset:
+            active = self.segments_list[-1]
+            return active, active.size
+        segment = self.segments_list[reading.segment_at(self.segments_list, offset)]
+        if segment.size == 0:
+            return segment, 0
+        byte = self.reader(segment).position(offset)
+        return segment, byte
+
+    def _begin_start(self, turn: Turn, log_start: int, epoch: int, change: int) -> None:
+        begun = self._begun
+        begun.log_start = log_start
+        begun.marks = begun.marks.from_base(epoch, change)
+        if log_start == begun.end_offset and self.segments_list[-1].size:
+            self._close_segment(self.segments_list[-1])
+            self.segments_list.append(Segment(self.directory, SegmentState(log_start, 0, -1)))
+        while len(self.segments_list) > 1 and self.segments_list[1].base <= log_start:
+            gone = self.segments_list.pop(0)
+            self.unsynced.pop(gone, None)
+            turn.after.append(partial(self._unlink, gone))
+        first = self.segments_list[0].base
+        turn.body.add(items.encode_start(items.Start(self.uid, log_start, first, epoch, change)))
+
+    def _begin_swap(self, turn: Turn, swap: items.Swap) -> None:
+        new = Segment(self.directory, SegmentState(swap.bases[0], swap.size, swap.max_timestamp))
+        new.suffix = f"{swap.token}.swap"
+        kept = [s.base for s in self.segments_list]
+        if not set(swap.bases) <= set(kept):
+            self._host.pool.files.unlink(new.name())  # Trimmed meanwhile.
+            return
+        turn.body.add(items.encode_swap(swap))
+        at = kept.index(swap.bases[0])
+        old = self.segments_list[at : at + len(swap.bases)]
+        self.segments_list[at : at + len(old)] = [new]
+        turn.after.append(partial(self._swap_files, old, new))
+
+    def _begin_mode(self, turn: Turn, is_async: bool) -> None:
+        self.is_async = is_async
+        turn.body.add(items.encode_mode(items.Mode(self.uid, is_async)))
+
+    def _begin_reset(self, turn: Turn, base: Mark, log_start: int) -> None:
+        for gone in self.segments_list:
+            turn.after.append(partial(self._unlink, gone))
+        self.segments_list = [Segment(self.directory, SegmentState(log_start, 0, -1))]
+        self.unsynced.clear()
+        self.damage = ()
+        self.readable_end = log_start
+        self.life += 1
+        self.flushed_base = log_start
+        begun = self._begun
+        begun.marks, begun.log_start, begun.end_offset = Marks((base,)), log_start, log_start
+        turn.body.add(items.encode_state(self.snapshot(items.OWN_TIME)))
+        turn.facts.append(Fact(self.uid, items.OWN_TIME))
+
+    # ---- files
+
+    def _write(self, segment: Segment, position: int, parts: list[Buffer]) -> None:
+        pool = self._host.pool
+        if segment.file is None:
+            if position:
+                pool.get(segment)
+            else:
+                self._create(segment)
+        assert segment.file is not None
+        segment.file.write_at(position, parts)
+
+    def _create(self, segment: Segment) -> None:
+        files = self._host.pool.files
+        files.make_dir(self.directory)
+        file = self._host.pool.create(segment)
+        self.directory_changed = True
+        if file.size():
+            file.cut(0)  # A former file of this name, not part of this log.
+
+    def _reserve(self, segment: Segment, size: int) -> None:
+        """Room for bytes that are written when the turn is durable, and can't be refused then."""
+        files = self._host.pool.files
+        files.make_dir(self.directory)
+        files.open(segment.name(), create=True).allocate(size)
+        self.directory_changed = True
+
+    def _write_late(self, segment: Segment, position: int, parts: list[Buffer]) -> None:
+        try:
+            self._write(segment, position, parts)
+        except OSError as error:
+            # It is promised and can't be refused any more; the journal has it for the next start.
+            raise FatalStorageError(f"{segment.name()}: {error}") from error
+
+    def _unlink(self, segment: Segment) -> None:
+        self._host.pool.unlink(segment)
+        self.directory_changed = True
+
+    def _cut_file(self, segment: Segment, size: int) -> None:
+        if self._host.pool.files.exists(segment.name()):
+            self._host.pool.get(segment).cut(size)
+
+    def _swap_files(self, old: list[Segment], new: Segment) -> None:
+        pool = self._host.pool
+        for segment in old:
+            pool.unlink(segment)
+        pool.files.rename(new.name(), new.name("log"))
+        new.suffix = "log"
+        for suffix in ("index", "timeindex"):
+            if pool.files.exists(new.name(f"{suffix}.swap")):
+                pool.files.rename(new.name(f"{suffix}.swap"), new.name(suffix))
+                new.trusted_bytes = new.size
+        self.directory_changed = True
+
+    # ---- flushing
+
+    def snapshot(self, as_of: int) -> items.State:
+        """The log as begun; between turns that is as durable."""
+        begun = self._begun
+        return items.State(
+            self.uid,
+            as_of,
+            self.topic_id,
+            self.partition,
+            self.is_async,
+            begun.epoch,
+            begun.vote,
+            begun.log_start,
+            begun.end_offset,
+            self.commit,
+            begun.marks,
+            tuple(segment.state() for segment in self.segments_list),
+            self.damage,
+        )
+
+    def flushed_note(self, as_of: int) -> items.Flushed:
+        first = min(self.unsynced_bases())
+        return items.Flushed(
+            self.uid,
+            as_of,
+            self._begun.end_offset,
+            tuple(s.state() for s in self.segments_list if s.base >= first),
+        )
+
+    def flush_noted(self, base: int, cut_count: int) -> None:
+        """A note about the log when `base` was its active segment is durable."""
+        if cut_count == self.cut_count:
+            self.flushed_base = max(self.flushed_base, base)
