@@ -1,0 +1,161 @@
+"""Asking for votes: pre-vote first, then the vote itself.
+
+    canvass   ask all voters whether they would vote for us in the next epoch; nothing is written
+    stand     take the next epoch, vote for ourselves, ask for votes
+
+Our own vote counts when it is durable, like any other: a single voter would otherwise lead an epoch that
+it forgets in a crash, and lead it again with another log. Recovering voters' votes count only if
+every voter gives its vote (then no greater position is left anywhere), or, where the topic allows
+unclean elections, after a long wait. Called by core.py and follower.py.
+"""
+
+from dmq.raft import leader
+from dmq.raft.messages import PreVote, PreVoteReply, Refusal, TimeoutNow, Vote, VoteReply
+from dmq.raft.quorum import Tally, majority, tally
+from dmq.raft.state import Role, State
+from dmq.raft.voting import election_end
+from dmq.types import Voter
+
+
+class Standing:
+    """What a candidate or pre-candidate knows."""
+
+    __slots__ = ("grants", "is_transfer", "refusals")
+
+    def __init__(self, is_transfer: bool) -> None:
+        self.grants: dict[Voter, bool] = {}
+        """Who gave its vote, and whether it is well."""
+        self.refusals: dict[Voter, Refusal] = {}
+        self.is_transfer = is_transfer
+
+
+def canvass(s: State, now: int) -> None:
+    """Ask whether we could win (Raft thesis 9.6)."""
+    s.role = Role.PRE_CANDIDATE
+    s.standing = Standing(is_transfer=False)
+    s.standing.grants[s.me] = not s.is_recovering
+    for voter in s.voters:
+        if voter != s.me:
+            _ask(s, voter)
+    s.deadline = now + s.retry_delay()
+    _count_pre_votes(s, now)
+
+
+def stand(s: State, now: int, *, is_transfer: bool = False) -> None:
+    """Begin an election in the next epoch."""
+    assert s.me in s.voters, (s.me, s.voters)
+    s.leading = None
+    s.set_hard(s.epoch + 1, s.me)
+    s.role = Role.CANDIDATE
+    s.standing = Standing(is_transfer)
+    if s.leaderless_since is None:
+        s.leaderless_since = now
+    for voter in s.voters:
+        if voter != s.me:
+            _ask(s, voter)
+    s.deadline = now + s.retry_delay()
+
+
+def hard_state_durable(s: State, now: int) -> None:
+    """A sync returned; our own vote counts if it is the one that was synced."""
+    if s.role is Role.CANDIDATE and s.hard_durable == (s.epoch, s.me):
+        assert s.standing is not None
+        s.standing.grants[s.me] = not s.is_recovering
+        _count_votes(s, now)
+
+
+def on_pre_vote_reply(s: State, sender: Voter, message: PreVoteReply, now: int) -> None:
+    if message.asked_epoch == s.epoch + 1 and _note(s, sender, message, now):
+        _count_pre_votes(s, now)
+
+
+def on_vote_reply(s: State, sender: Voter, message: VoteReply, now: int) -> None:
+    if message.asked_epoch == s.epoch and _note(s, sender, message, now):
+        _count_votes(s, now)
+
+
+def on_timeout_now(s: State, sender: Voter, message: TimeoutNow, now: int) -> None:
+    """The leader hands over to us: no pre-vote, its lease does not count."""
+    if s.epoch == message.epoch and s.may_stand(now) and not s.is_recovering:
+        stand(s, now, is_transfer=True)
+
+
+def peer_changed(s: State, peer: Voter, now: int) -> None:
+    """A voter that came (back) is asked; its answer to our first question is void."""
+    assert s.standing is not None
+    if peer in s.voters and s.links.is_live(peer) and peer not in s.standing.grants:
+        s.standing.refusals.pop(peer, None)
+        _ask(s, peer)
+
+
+def tick(s: State, now: int) -> None:
+    """Nobody won in time, or a lease may have run out since: begin again."""
+    begin(s, now)
+
+
+def begin(s: State, now: int) -> None:
+    """Canvass if we may stand and a majority can hear us; a single voter need not ask itself."""
+    if not s.may_stand(now) or len(s.live_voters()) < majority(len(s.voters)):
+        s.role = Role.FOLLOWER
+        s.standing = None
+        s.await_election(now)
+    elif s.voters == (s.me,):
+        stand(s, now)
+    else:
+        canvass(s, now)
+
+
+def _ask(s: State, voter: Voter) -> None:
+    assert s.standing is not None
+    end = election_end(s.log)
+    if s.role is Role.PRE_CANDIDATE:
+        s.send(voter, PreVote(s.epoch + 1, end))
+    else:
+        s.send(voter, Vote(s.epoch, end, s.standing.is_transfer))
+
+
+def _note(s: State, sender: Voter, reply: PreVoteReply | VoteReply, now: int) -> bool:
+    """Write an answer down; False if the election is over for us."""
+    assert s.standing is not None
+    if reply.refusal is None:
+        s.standing.grants[sender] = not reply.is_recovering
+        return True
+    s.standing.refusals[sender] = reply.refusal
+    if reply.refusal is Refusal.LEASE and s.role is Role.PRE_CANDIDATE:
+        retry_at = now + s.settings.lease_retry_ms
+        s.deadline = retry_at if s.deadline is None else min(s.deadline, retry_at)
+        return True
+    if _tally(s).is_lost:
+        s.role = Role.FOLLOWER
+        s.standing = None
+        s.deadline = now + s.retry_delay()
+        return False
+    return True
+
+
+def _count_pre_votes(s: State, now: int) -> None:
+    if _is_elected(s, now):
+        stand(s, now)
+
+
+def _count_votes(s: State, now: int) -> None:
+    assert s.standing is not None
+    if s.me in s.standing.grants and _is_elected(s, now):
+        leader.lead(s, now, is_unclean=not _tally(s).is_won)
+
+
+def _is_elected(s: State, now: int) -> bool:
+    votes = _tally(s)
+    if votes.is_won or votes.is_unanimous:
+        return True
+    return votes.has_majority and s.is_unclean_allowed and _waited_long(s, now)
+
+
+def _waited_long(s: State, now: int) -> bool:
+    since = s.leaderless_since
+    return since is not None and now - since >= s.settings.unclean_wait_ms
+
+
+def _tally(s: State) -> Tally:
+    assert s.standing is not None
+    return tally(s.voters, s.standing.grants, s.standing.refusals)

@@ -1,0 +1,254 @@
+"""The state of one replica of one group, and the few ways in which its role changes.
+
+What every role has lies here; what only a candidate or a leader has lies in `Standing` and
+`Leading`, which exist as long as the role does. Roles' modules act on it; nobody else writes to it.
+Not to be confused with the journal's STATE item.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from dmq.raft.links import Links
+from dmq.raft.messages import Envelope, Message
+from dmq.raft.quorum import NOTHING, majority
+from dmq.raft.settings import Dice, RaftSettings
+from dmq.raft.view import LogView
+from dmq.raft.writes import SetHard
+from dmq.types import Position, Voter
+
+if TYPE_CHECKING:
+    from dmq.raft.candidate import Standing
+    from dmq.raft.leader import Leading
+
+
+class Role(Enum):
+    """See the table in core.py."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class State:
+    """See the module."""
+
+    __slots__ = (
+        "_hard_in_turn",
+        "_held",
+        "_is_in_turn",
+        "ack_is_due",
+        "acked",
+        "deadline",
+        "dice",
+        "epoch",
+        "hard_durable",
+        "heal_goal",
+        "is_damaged",
+        "is_leader_live",
+        "is_recovering",
+        "is_unclean_allowed",
+        "leader",
+        "leaderless_since",
+        "leading",
+        "links",
+        "log",
+        "me",
+        "observers",
+        "outbox",
+        "role",
+        "settings",
+        "standing",
+        "target",
+        "unclean_elections",
+        "verified",
+        "vote",
+    )
+
+    def __init__(
+        self,
+        links: Links,
+        settings: RaftSettings,
+        dice: Dice,
+        log: LogView,
+        epoch: int,
+        vote: Voter | None,
+    ) -> None:
+        self.links = links
+        self.me = links.me
+        self.settings = settings
+        self.dice = dice
+        self.log = log
+        self.epoch = max(epoch, log.end.epoch, 0)
+        self.vote = vote if self.epoch == epoch else None
+        self.role = Role.FOLLOWER
+        self.leader: Voter | None = None
+        """Whom we follow in this epoch; ourselves if we lead."""
+        self.is_leader_live = False
+        """Whether its link lives and it claims the group: then nobody gets our pre-vote."""
+        self.leaderless_since: int | None = None
+        self.deadline: int | None = None
+        """When `tick` must be called; None: nothing is awaited."""
+        self.standing: Standing | None = None
+        self.leading: Leading | None = None
+        self.verified = NOTHING
+        """Up to here our log is the leader's, as far as it told us in this epoch and session."""
+        self.acked = NOTHING
+        self.ack_is_due = False
+        """An answer was asked for, be it news or not."""
+        self.is_recovering = False
+        self.heal_goal: tuple[int, Position] | None = None
+        """(epoch, the leader's end) that makes a recovering replica well again."""
+        self.is_damaged = False
+        self.is_unclean_allowed = False
+        self.unclean_elections = 0
+        self.target: tuple[Voter, ...] = ()
+        self.observers: tuple[Voter, ...] = ()
+        self.outbox: list[Envelope] = []
+        """Messages that promise something: they wait for the next turn's sync."""
+        self.hard_durable: tuple[int, Voter | None] = (self.epoch, self.vote)
+        self._hard_in_turn = self.hard_durable
+        self._held: list[Envelope] = []
+        self._is_in_turn = False
+
+    # ---- looking
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        return self.log.voters
+
+    def has_lease(self, asker: Voter) -> bool:
+        """Whether the present leader's claim forbids a vote for `asker` (leader stickiness).
+
+        A leader that asks for votes itself leads no more.
+        """
+        if self.leading is not None:
+            return not self.leading.is_handing_over
+        return self.leader is not None and self.is_leader_live and self.leader != asker
+
+    def live_voters(self) -> list[Voter]:
+        return [voter for voter in self.voters if self.links.is_live(voter)]
+
+    def may_recovering_vote(self, now: int) -> bool:
+        """Whether too much may be lost already for a recovering replica to keep silent (SPEC §3)."""
+        if len(self.live_voters()) == len(self.voters):
+            return True
+        since = self.leaderless_since
+        waited = since is not None and now - since >= self.settings.unclean_wait_ms
+        return self.is_unclean_allowed and waited
+
+    def may_stand(self, now: int) -> bool:
+        """Voters of their own last mark with an undamaged log, and well, or with nobody better."""
+        if self.me not in self.voters or self.is_damaged or not self.links.is_fit:
+            return False
+        return not self.is_recovering or self.may_recovering_vote(now)
+
+    def rank(self, without: Voter | None = None) -> int:
+        """How many live voters come before us in the order of succession."""
+        live = [voter for voter in self.live_voters() if voter != without or voter == self.me]
+        return live.index(self.me) if self.me in live else len(live)
+
+    @property
+    def has_promises(self) -> bool:
+        """Whether something waits for the sync of the turn under way."""
+        return bool(self._held) or self.ack_is_due or self.verified > self.acked
+
+    # ---- sending
+
+    def send(self, to: Voter, message: Message) -> None:
+        """Hold a message until the next sync; without a session there is nobody to send it to."""
+        session = self.links.session(to)
+        if session:
+            self.outbox.append(Envelope(to, session, message))
+
+    # ---- changing
+
+    def set_hard(self, epoch: int, vote: Voter | None) -> None:
+        assert (epoch, vote is not None) > (self.epoch, self.vote is not None), (epoch, vote)
+        if epoch > self.epoch:
+            # The old epoch's leader is nobody's any more.
+            self._forget_leader()
+        self.epoch, self.vote = epoch, vote
+        self.log.writes.append(SetHard(epoch, vote))
+
+    def follow(self, epoch: int, leader: Voter | None, now: int, delay_ms: int = 0) -> None:
+        """Become a follower in this epoch, of a leader or of nobody yet.
+
+        `delay_ms`: how long to leave it to the others to stand.
+        """
+        if epoch > self.epoch:
+            self.set_hard(epoch, None)
+        self.role = Role.FOLLOWER
+        self.leading = self.standing = None
+        if leader is None:
+            self._forget_leader()
+            self.await_election(now, delay_ms)
+            return
+        if leader != self.leader:
+            assert self.leader is None, ("two leaders in one epoch", epoch, self.leader, leader)
+            self._forget_leader()
+            self.leader = leader
+        self.is_leader_live = True
+        self.leaderless_since = None
+        self.deadline = None
+
+    def lose_leader(self, now: int) -> None:
+        """The leader's link is dead or it does not claim the group; it may come back."""
+        self.is_leader_live = False
+        self.await_election(now)
+
+    def _forget_leader(self) -> None:
+        self.leader = None
+        self.is_leader_live = False
+        self.verified = self.acked = NOTHING
+        self.ack_is_due = False
+
+    # ---- waiting for an election
+
+    def await_election(self, now: int, delay_ms: int = 0, without: Voter | None = None) -> None:
+        """Stand when those before us in the order had their chance; never without a majority.
+
+        `without`: a voter that can't win because its log is behind ours.
+        """
+        if self.leaderless_since is None:
+            self.leaderless_since = now
+        self.deadline = None
+        if not self.may_stand(now):
+            unclean_at = self.leaderless_since + self.settings.unclean_wait_ms
+            if self.is_recovering and self.is_unclean_allowed and unclean_at > now:
+                self.deadline = unclean_at
+            return
+        if len(self.live_voters()) < majority(len(self.voters)):
+            return  # Nobody to ask; `peer_changed` comes when there is.
+        if self.is_recovering and len(self.voters) > 1:
+            delay_ms += self.settings.election_ms  # The well ones first.
+        rank = self.rank(without)
+        if rank:
+            delay_ms += rank * self.settings.rank_ms + self._jitter()
+        self.deadline = now + delay_ms
+
+    def retry_delay(self) -> int:
+        """How long to wait before standing again."""
+        settings = self.settings
+        return settings.election_ms + self.rank() * settings.rank_ms + self._jitter()
+
+    def _jitter(self) -> int:
+        return self.dice.randrange(self.settings.jitter_ms + 1)
+
+    # ---- the turn
+
+    def begin_turn(self) -> None:
+        assert not self._is_in_turn, "one turn at a time"
+        self._is_in_turn = True
+        self.log.turn_begins()
+        self._hard_in_turn = (self.epoch, self.vote)
+        self._held, self.outbox = self.outbox, []
+
+    def end_turn(self) -> list[Envelope]:
+        """The hard state of the turn is durable: the messages that waited for it may leave."""
+        if not self._is_in_turn:
+            return []
+        self._is_in_turn = False
+        self.hard_durable = self._hard_in_turn
+        held, self._held = self._held, []
+        return held

@@ -1,0 +1,216 @@
+"""One log as the core knows it: marks and ends, never bytes.
+
+Owns the rules CONTAINS, FLOOR, APPEND (where two logs part), CUT, TRIM and RESET, and the three ends:
+
+    end       all that was said to the log
+    begun     what the log took into its last turn: may be sent to others
+    durable   what a sync covered and no cut took away: may be promised
+
+    commit <= end always; commit may exceed durable, for others have it.
+
+Every change but those that the caller made itself is noted in `writes` for the log outside. Takes no
+decision about roles. Used by the roles; `Marks` does the arithmetic.
+"""
+
+from collections.abc import Iterator
+
+from dmq.raft.marks import Marks
+from dmq.raft.quorum import NOTHING
+from dmq.raft.writes import AddMark, CutTo, ResetTo, Take, Trim, Write
+from dmq.types import Mark, Position, Voter
+
+
+def position_of(mark: Mark) -> Position:
+    """Where a mark lies: the position of a log that ends with it."""
+    return Position(mark.epoch, mark.change, mark.offset)
+
+
+def start_position(marks: Marks, log_start: int) -> Position:
+    """The lowest position that a log with this beginning can name; all below is committed."""
+    if not marks.items:
+        return NOTHING
+    base = marks.base
+    return Position(base.epoch, base.change, max(log_start, base.offset))
+
+
+class LogView:
+    """See the module."""
+
+    __slots__ = (
+        "_turn_end",
+        "begun",
+        "commit",
+        "durable",
+        "end",
+        "log_start",
+        "marks",
+        "writes",
+    )
+
+    def __init__(
+        self, marks: Marks, end_offset: int, log_start: int, commit: Position = NOTHING
+    ) -> None:
+        """A log as found at start, all of it durable; `commit` is the hint stored with it.
+
+        The hint was true of a log that went on from ours, so whatever we still have of it is
+        committed; without one we begin again at the base.
+        """
+        self.marks = marks
+        self.end = marks.position(end_offset)
+        self.log_start = log_start
+        self.durable = self.begun = self._turn_end = self.end
+        hint = marks.floor(commit, end_offset, log_start) or NOTHING
+        self.commit = max(start_position(marks, log_start), hint)
+        self.writes: list[Write] = []
+
+    @property
+    def voters(self) -> tuple[Voter, ...]:
+        """Those of the last mark, committed or not."""
+        return self.marks.items[-1].voters if self.marks.items else ()
+
+    # ---- looking
+
+    def has(self, p: Position) -> bool:
+        return self.marks.has(p, self.end.offset, self.log_start)
+
+    def floor(self, p: Position) -> Position | None:
+        return self.marks.floor(p, self.end.offset, self.log_start)
+
+    def is_below_start(self, p: Position) -> bool:
+        """Whether an append can't begin at `p` any more: it would need what was let go."""
+        base = self.marks.base
+        return p[:2] < (base.epoch, base.change) or p.offset < self.log_start
+
+    # ---- growing
+
+    def appended(self, end_offset: int) -> Position:
+        """The caller appended records up to here itself."""
+        assert end_offset > self.end.offset, (end_offset, self.end)
+        assert not self.writes, self.writes  # They belong before these records.
+        self.end = self.end._replace(offset=end_offset)
+        return self.end
+
+    def add_mark(self, mark: Mark) -> None:
+        assert mark.offset == self.end.offset, (mark, self.end)
+        self.marks = self.marks.add(mark)
+        self.end = position_of(mark)
+        self.writes.append(AddMark(mark))
+
+    def join(self, prev: Position, marks: tuple[Mark, ...], end: Position) -> None:
+        """Take the part of another log that follows `prev`, which we have, to `end` (APPEND).
+
+        If we have `end` too there is nothing to do: the message is old or came twice, and what
+        we hold beyond it may be newer than it is, so NOTHING is cut. Otherwise the logs part
+        somewhere in between, and all of ours beyond that place goes.
+        """
+        if self.has(end):
+            return
+        steps = list(_steps(prev, marks, end))
+        parting, index = self._parting(prev, steps)
+        if parting != self.end:
+            self.cut(parting)
+        for p, mark in steps[index:]:
+            if mark is not None:
+                self.add_mark(mark)
+            elif p.offset > self.end.offset:
+                self.writes.append(Take(self.end.offset, p.offset))
+                self.end = self.end._replace(offset=p.offset)
+        assert self.end == end, (self.end, end)
+
+    def _parting(
+        self, prev: Position, steps: list[tuple[Position, Mark | None]]
+    ) -> tuple[Position, int]:
+        """The greatest common position, and the first step that leads beyond it."""
+        common = prev
+        for index, (p, mark) in enumerate(steps):
+            if self.has(p):
+                common = p
+                continue
+            if mark is None:
+                ours = self.floor(p)
+                if ours is not None and ours[:2] == p[:2] and ours > common:
+                    common = ours
+            return common, index
+        raise AssertionError((prev, steps, self.end))
+
+    # ---- shrinking
+
+    def cut(self, p: Position) -> None:
+        """End at `p`; voters and log start fall back with the marks (CUT)."""
+        assert p >= self.commit, (p, self.commit, self.end)
+        self._shrink(p)
+        self.writes.append(CutTo(p))
+
+    def refused(self, p: Position) -> None:
+        """The disk did not take what lies beyond `p`; the log has dropped it already."""
+        if p < self.end:
+            assert p >= self.durable, (p, self.durable)
+            self._shrink(p)
+
+    def _shrink(self, p: Position) -> None:
+        self.marks = self.marks.cut(p)
+        self.end = self.marks.position(p.offset)
+        assert self.end == p, (self.end, p)
+        self.durable = min(self.durable, p)
+        self.begun = min(self.begun, p)
+        # A sync that is under way covers what was cut; its return must not bring it back.
+        self._turn_end = min(self._turn_end, p)
+
+    def reset(self, base: Mark, log_start: int) -> None:
+        """Begin again, empty, at a committed place above all that we have committed (RESET)."""
+        self.marks = Marks((base,))
+        self.log_start = log_start
+        self.end = self.commit = Position(base.epoch, base.change, log_start)
+        self.durable = self.begun = self._turn_end = NOTHING
+        self.writes.append(ResetTo(base, log_start))
+
+    # ---- committing
+
+    def commit_to(self, p: Position) -> bool:
+        """Move the commit point up, and the log start if a mark that is now committed says so."""
+        if p <= self.commit:
+            return False
+        assert self.has(p), (p, self.end)
+        passed = self.commit
+        self.commit = p
+        starts = [m.log_start for m in self.marks if passed < position_of(m) <= p]
+        if starts and starts[-1] > self.log_start:
+            self._trim(starts[-1])
+        return True
+
+    def _trim(self, log_start: int) -> None:
+        assert log_start <= self.commit.offset, (log_start, self.commit)
+        self.log_start = log_start
+        self.marks = self.marks.trim(log_start, self.commit)
+        self.writes.append(Trim(log_start, self.commit))
+
+    # ---- the turn
+
+    def turn_begins(self) -> None:
+        """The log took all that it was told into a turn."""
+        self.begun = self._turn_end = self.end
+
+    def turn_ends(self, stable: Position) -> bool:
+        """The log is durable up to `stable`; whether that moved our durable end.
+
+        What was cut or reset since the turn began is not brought back (ACK's second check).
+        """
+        p = min(stable, self._turn_end)
+        if not self.has(p):
+            p = self.floor(p) or NOTHING
+        if p <= self.durable:
+            return False
+        self.durable = p
+        return True
+
+
+def _steps(
+    prev: Position, marks: tuple[Mark, ...], end: Position
+) -> Iterator[tuple[Position, Mark | None]]:
+    """An append's contents in order: records up to a position, then the mark there, and so on."""
+    at = prev
+    for mark in marks:
+        yield at._replace(offset=mark.offset), None
+        at = position_of(mark)
+        yield at, mark
+    yield at._replace(offset=end.offset), None
