@@ -17,7 +17,7 @@ from bench.runner import Rows
 from bench.suite import Suite
 from bench.targets import Bare, Dmq, Remote, Target
 
-console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 190)
 
 
 def make_targets(chosen: options.Options, work: Path) -> list[Target]:

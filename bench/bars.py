@@ -63,14 +63,14 @@ def _shapes(rows: Rows, load: str, durability: str) -> list[tuple[int, int]]:
 
 
 def _against_peer(rows: Rows, peer: str) -> Iterator[Bar]:
-    for load in ("produce", "consume"):
+    for load in ("produce", "raw-produce", "consume", "raw-consume"):
         for size, partitions in _shapes(rows, load, "async"):
             shape = {"durability": "async", "size": size, "partitions": partitions}
             ours = rows.best(load, "dmq", "mb_per_s", **shape)
             theirs = rows.best(load, peer, "mb_per_s", **shape)
             what = f"{load}, unsynced, {size} B x {partitions}"
             yield _ratio_bar(what, ours, theirs, 1.2, "MB/s", peer)
-    for load in ("produce", "consume"):
+    for load in ("produce", "raw-produce"):
         for size, partitions in _shapes(rows, load, "sync"):
             if partitions == 256:
                 shape = {"durability": "sync", "size": size, "partitions": partitions}
@@ -126,7 +126,9 @@ def _single(rows: Rows) -> Iterator[Bar]:
             yield Bar(what, "not measured", bar, None, None)
             continue
         ratio = ours / SINGLE_PER_S_MIN
-        yield Bar(what, f"{ours:,.0f}/s", bar, ratio, ratio >= 1)
+        each_us = rows.least("single-1", "dmq", "broker_us_each", durability=durability)
+        cost = f", {each_us:.0f} us of CPU each" if each_us else ""
+        yield Bar(what, f"{ours:,.0f}/s{cost}", bar, ratio, ratio >= 1)
 
 
 def _flat_memory(rows: Rows) -> Bar:

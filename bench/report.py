@@ -77,6 +77,7 @@ def _comparison(rows: Rows, peer: str) -> Table:
     for name in ("dmq", "ceiling", peer, "unit", "dmq / ceiling", f"dmq / {peer}", "cores: client"):
         table.add_column(name, justify="right")
     table.add_column("broker", justify="right")
+    table.add_column("broker CPU for it", justify="right")
     for (load, durability, size, partitions), group in _groups(rows.rows).items():
         for prefix, figure, unit, less in SHOWN:
             if load == prefix or (load.startswith(prefix + "-") and prefix != "single-librdkafka"):
@@ -114,13 +115,22 @@ def _add_line(
         "/".join(_cores(group, target, name) for target in (OURS, CEILING, peer))
         for name in ("client_cores", "broker_cores")
     ]
+    per, scale = _cost_of(unit)
+    costs = "/".join(_cores(group, target, per) for target in (OURS, CEILING, peer)) if per else ""
+    cores.append(f"{costs} {scale}".strip())
     shown = [_number(values[name]) for name in (OURS, CEILING, peer)]
     table.add_row(*head, *shown, unit, *ratios, *cores)
 
 
+def _cost_of(unit: str) -> tuple[str, str]:
+    """Which cost goes with a unit: CPU seconds per GB, or microseconds per request."""
+    costs = {"MB/s": ("broker_s_per_gb", "s/GB"), "req/s": ("broker_us_each", "us")}
+    return costs.get(unit, ("", ""))
+
+
 def _cores(group: list[Row], target: str, name: str) -> str:
     found = [row.figures[name] for row in group if row.target == target and name in row.figures]
-    return f"{median(found):.1f}" if found else "-"
+    return f"{median(found):.2g}" if found else "-"
 
 
 def _number(value: float | None) -> str:

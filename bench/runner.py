@@ -92,6 +92,20 @@ def run_load(name: str, target: Target, topic: Topic, label: str, **extra: Any) 
         row.error = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
         return row
     row.figures = json.loads(done.stdout.strip().rpartition("\n")[2])
+    _add_costs(row.figures)
     if row.figures.get("failed"):
         row.error = f"{row.figures['failed']} failed"
     return row
+
+
+def _add_costs(figures: dict[str, Any]) -> None:
+    """The broker's CPU time per amount: neighbours on the machine disturb it least."""
+    cores = figures.get("broker_cores")
+    if cores is None:
+        return
+    if figures.get("mb_per_s"):
+        figures["broker_s_per_gb"] = cores / figures["mb_per_s"] * 1000
+    for name in ("requests_per_s", "msg_per_s"):
+        if figures.get(name):
+            figures["broker_us_each"] = cores / figures[name] * 1e6
+            break

@@ -145,7 +145,8 @@ class Suite:
 
     def _produce_and_consume(self, target: Target, topic: Topic, round_number: int) -> None:
         records = 0
-        if "produce" in self.options.sections:
+        clients = self.options.clients
+        if "produce" in self.options.sections and "librdkafka" in clients:
             seconds = self.options.seconds
             row = run_load("produce", target, topic, "produce", seconds=seconds)
             self._add(row, round_number, "mb_per_s", "msg_per_s")
@@ -156,8 +157,8 @@ class Suite:
         if "consume" not in self.options.sections:
             return
         records = self._fill(target, topic, records)
-        for load in ("consume", "raw_consume"):
-            if load == "consume" or "raw" in self.options.clients:
+        for load, client in (("consume", "librdkafka"), ("raw_consume", "raw")):
+            if client in clients:
                 label = load.replace("_", "-")
                 row = run_load(load, target, topic, label, records=records, seconds=60)
                 self._add(row, round_number, "mb_per_s", "msg_per_s")
