@@ -106,8 +106,7 @@ class Cleaner:
 
     def wrote(self, log: Log, now: int) -> None:
         """An async log has unsynced bytes."""
-        if log.is_async and log not in self._due:
-            self._due[log] = now
+        self._due.setdefault(log, now)
 
     def request(self, log: Log) -> None:
         self._requested[log] = None

@@ -94,6 +94,10 @@ class OsFile:
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
         """Write all of `parts` one after the other. A failure may leave any prefix behind."""
+        if len(parts) == 1:
+            if os.pwrite(self._fd, parts[0], position) != len(parts[0]):
+                self._write_rest(position, parts, 0)
+            return
         for first in range(0, len(parts), IOV_MAX):
             some = parts[first : first + IOV_MAX] if len(parts) > IOV_MAX else parts
             length = sum(map(len, some))

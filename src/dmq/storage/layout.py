@@ -6,6 +6,7 @@ turn, go to the turn's afterwork. Never stages and never promises anything: that
 is a layout with what its caller has said since.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -82,6 +83,8 @@ _BEGIN = (
     "_begin_reset",
 )
 """The methods that turn an operation into items and files."""
+
+_KIND = int(Kind.BATCH)
 
 Op = tuple[Any, ...]
 """(kind, …); a batch is (BATCH, bytes, size, base offset, last offset, greatest timestamp)."""
@@ -186,7 +189,8 @@ class Layout:
             turn.after.append(partial(self._write_late, segment, start, parts))
         else:
             self._write(segment, start, parts)
-        self._host.mark_unsynced(self, turn.now)
+        if self.is_async:
+            self._host.mark_unsynced(self, turn.now)
         self.unsynced[segment] = None
         interval = self.settings.index_interval_bytes
         position = start
@@ -202,12 +206,31 @@ class Layout:
             length = BATCH_HEAD_SIZE + size - start
             body.add(
                 BATCH_ITEM.pack(
-                    Kind.BATCH, length, self.uid, segment.base, start, last + 1, greatest
+                    _KIND, length, self.uid, segment.base, start, last + 1, greatest
                 )
             )
             for data in parts:
                 body.add(data)
         return at + len(noted)
+
+    def _begin_one(self, turn: Turn, op: Op) -> None:
+        """A single batch of a log that is not held: what most turns are made of. Raises OSError."""
+        _, data, length, base, last, max_timestamp = op
+        segment = self._segment_for(op)
+        start = segment.size
+        self._write(segment, start, (data,))
+        self.unsynced[segment] = None
+        segment.note(start, length, base, last, max_timestamp, self.settings.index_interval_bytes)
+        segment.size = segment.readable = start + length
+        self._begun.end_offset = last + 1
+        if self.is_async:
+            self._host.mark_unsynced(self, turn.now)
+            return
+        length += BATCH_HEAD_SIZE
+        turn.body.add(
+            BATCH_ITEM.pack(_KIND, length, self.uid, segment.base, start, last + 1, max_timestamp)
+        )
+        turn.body.add(data)
 
     def _segment_for(self, op: Op) -> Segment:
         """The active segment, or a new one if this batch must begin one."""
@@ -266,7 +289,8 @@ class Layout:
             turn.after.append(partial(self._unlink, gone))
         segment.cut(byte, position.offset)
         turn.after.append(partial(self._cut_file, segment, byte))
-        self._host.mark_unsynced(self, turn.now)
+        if self.is_async:
+            self._host.mark_unsynced(self, turn.now)
         self.unsynced[segment] = None
 
     def _locate(self, offset: int) -> tuple[Segment, int]:
@@ -327,7 +351,7 @@ class Layout:
 
     # ---- files
 
-    def _write(self, segment: Segment, position: int, parts: list[Buffer]) -> None:
+    def _write(self, segment: Segment, position: int, parts: Sequence[Buffer]) -> None:
         pool = self._host.pool
         if segment.file is None:
             if position:

@@ -333,8 +333,14 @@ class Log(Layout):
             try:
                 if not (turn.takes_batches or self.is_async):
                     raise OSError(errno.ENOSPC, "the journal has no room")
-                at = self._begin_batches(turn, ops, at, is_held)
-            except OSError as error:
+                if len(ops) == 1 and not is_held:
+                    self._begin_one(turn, ops[at])
+                    at = 1
+                else:
+                    at = self._begin_batches(turn, ops, at, is_held)
+            except (OSError, BadBatchError) as error:
+                if isinstance(error, BadBatchError):
+                    self._note_damage(error)
                 self._refuse(turn, ops[at:], error)
                 break
         if not is_held:
@@ -346,7 +352,7 @@ class Log(Layout):
         turn.logs.append(self)
         return True
 
-    def _refuse(self, turn: Turn, rest: Iterable[Op], error: OSError) -> None:
+    def _refuse(self, turn: Turn, rest: Iterable[Op], error: Exception) -> None:
         """The disk took no more batches: all that depends on them did not happen."""
         for op in rest:
             if op[0] in (START, SWAP, MODE):

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from dmq.errors import CorruptError
+from dmq.errors import CorruptError, StorageError
 from dmq.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from dmq.storage.files import File, Files
 from dmq.storage.index import Index, load
@@ -143,12 +143,18 @@ class SegmentFiles:
         self._open: OrderedDict[Segment, None] = OrderedDict()
 
     def get(self, segment: Segment) -> File:
-        """Raises OSError if it can't be opened."""
+        """Raises OSError if it can't be opened, BadBatchError if bytes of it are not there."""
         file = segment.file
         if file is not None:
             self._open.move_to_end(segment)
             return file
-        return self._keep(segment, self.files.open(segment.name()))
+        try:
+            file = self.files.open(segment.name())
+        except FileNotFoundError as error:
+            raise BadBatchError(segment.name(), 0, segment.readable) from error
+        if file.size() < segment.readable:
+            raise BadBatchError(segment.name(), file.size(), segment.readable)
+        return self._keep(segment, file)
 
     def create(self, segment: Segment) -> File:
         return self._keep(segment, self.files.open(segment.name(), create=True))
@@ -183,7 +189,10 @@ class SegmentReader:
         self._segment = segment
         self._interval = interval_bytes
         self._files = pool.files
-        self.file = pool.get(segment)
+        try:
+            self.file = pool.get(segment)
+        except OSError as error:
+            raise StorageError(f"{segment.name()}: {error}") from error
 
     def find(self, offset: int) -> BatchPlace | None:
         """The first batch whose last offset is >= `offset`; None if it lies beyond."""

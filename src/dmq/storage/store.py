@@ -228,8 +228,7 @@ class Store:
         self._dirty[log] = None
 
     def mark_unsynced(self, log: Log, now: int) -> None:
-        if log.is_async:
-            self._cleaner.wrote(log, now)
+        self._cleaner.wrote(log, now)
 
     def request_flush(self, log: Log) -> None:
         self._cleaner.request(log)
