@@ -7,6 +7,7 @@ broker decides. It stays for the next job until told to `rest`, and ends by itse
 is gone: its standard input closes. Called by the runtime; `broker/compaction.py` gives the jobs.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -45,18 +46,23 @@ class Compactor(Protocol):
 
 
 class CompactorProcess:
-    """The broker's handle. `start` and `rest` from the loop; `kill` at the end, before the threads."""
+    """The broker's handle. All from the loop; `kill` at the end, before the threads are joined."""
 
     def __init__(self, root: str, submit: Submit) -> None:
         self._root = root
         self._submit = submit
         self._process: subprocess.Popen[str] | None = None
+        self._resting: list[subprocess.Popen[str]] = []
+        self._is_busy = False
+        """A thread has the process, and will see to its end."""
         self._is_killed = False
 
     def start(self, job: Job, done: Callable[[Result | None], None]) -> None:
         answers: list[Result | None] = []
+        self._is_busy = True
 
         def finish(error: BaseException | None) -> None:
+            self._is_busy = False
             if error is not None:
                 raise error
             done(answers[0])
@@ -66,68 +72,70 @@ class CompactorProcess:
     def _ask(self, job: Job) -> Result | None:
         """Blocks until the child has answered or is dead."""
         try:
-            answer = self._exchange(job.to_json())
+            process = self._process or self._spawn()
         except OSError as error:
-            answer = {"error": f"the compactor can't be reached: {error}"}
-        if "error" in answer:
-            if not self._is_killed:
-                log.warning("compaction of %s failed: %s", job.directory, answer["error"])
+            log.warning("the compactor can't be started: %s", error)
             return None
-        return Result.from_json(answer["result"])
-
-    def _exchange(self, line: str) -> dict[str, str]:
-        process = self._process
-        if process is None:
-            process = self._process = self._spawn()
-        if self._is_killed:  # Before we had a process to show.
-            process.kill()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        reply = process.stdout.readline()
-        if not reply.endswith("\n"):
+        answer = _exchange(process, job)
+        if "result" in answer:
+            return Result.from_json(answer["result"])
+        if not answer:
             self._process = None
-            return {"error": f"the compactor ended with {_end(process)}"}
-        answer: dict[str, str] = json.loads(reply)
-        return answer
+            answer = {"error": f"the compactor ended with {_end(process)}"}
+        if not self._is_killed:
+            log.warning("compaction of %s failed: %s", job.directory, answer["error"])
+        return None
 
     def _spawn(self) -> "subprocess.Popen[str]":
-        return subprocess.Popen(  # noqa: S603
+        process = self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-m", "dmq.broker.compactor", self._root],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        if self._is_killed:  # Before there was a process to kill.
+            process.kill()
+        return process
 
     def rest(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            self._submit(lambda: _end(process), _raise)
+            self._resting.append(process)
+            self._submit(lambda: _end(process), lambda error: self._resting.remove(process))
 
     def kill(self) -> None:
         """Let go of the child, whatever it does; a job under way fails."""
         self._is_killed = True
         process = self._process
+        for resting in self._resting:
+            _end(resting)
         if process is not None:
             process.kill()
-            _end(process)
+            if not self._is_busy:
+                _end(process)
+
+
+def _exchange(process: "subprocess.Popen[str]", job: Job) -> dict[str, str]:
+    """The child's answer; empty if it is dead."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(job.to_json() + "\n")
+        process.stdin.flush()
+        reply = process.stdout.readline()
+    except OSError:
+        return {}
+    answer: dict[str, str] = json.loads(reply) if reply.endswith("\n") else {}
+    return answer
 
 
 def _end(process: "subprocess.Popen[str]") -> int:
     """Close the pipes and wait: the child ends when its input does."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            try:
+            with contextlib.suppress(OSError):  # What it did not read any more.
                 pipe.close()
-            except OSError as error:
-                log.debug("closing the compactor's pipe: %s", error)
     return process.wait()
-
-
-def _raise(error: BaseException | None) -> None:
-    if error is not None:
-        raise error
 
 
 # --- in the child --------------------------------------------------------------------------------

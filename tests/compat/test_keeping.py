@@ -1,0 +1,290 @@
+"""What a broker keeps: retention and compaction as a client sees them, with a real compactor.
+
+Segments are tiny and the broker looks often. `DMQ_TEST_BOOTSTRAP` puts the tests to another broker,
+which must then have `log.retention.check.interval.ms`, `log.initial.task.delay.ms` and
+`log.cleaner.backoff.ms` of about 100.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compat import topics
+from compat.conftest import unique
+from compat.eventually import eventually
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from dmq.testing import Broker
+
+SETTINGS: dict[str, Any] = {
+    "log.retention.check.interval.ms": 100,
+    "log.cleaner.backoff.ms": 100,
+    "group.initial.rebalance.delay.ms": 0,
+}
+HOUR_MS = 3_600_000
+PATIENCE_S = 60.0
+"""A compaction starts a process; on a loaded machine that takes its time."""
+
+Make = Callable[..., "Topic"]
+
+
+class Topic:
+    """One partition, written and read with librdkafka."""
+
+    def __init__(self, bootstrap: str, name: str, compression: str = "none") -> None:
+        self.bootstrap = bootstrap
+        self.name = name
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "compression.type": compression, "linger.ms": 0}
+        )
+
+    def put(self, key: str, value: str | None, ago_ms: int = 0) -> None:
+        """One record in a batch, and so in a segment, of its own."""
+        at = int(time.time() * 1000) - ago_ms
+        self._producer.produce(self.name, value, key, partition=0, timestamp=at)
+        assert self._producer.flush(20) == 0
+
+    def put_together(self, pairs: list[tuple[str, str | None]]) -> None:
+        for key, value in pairs:
+            self._producer.produce(self.name, value, key, partition=0)
+        assert self._producer.flush(20) == 0
+
+    def consumer(self, **settings: Any) -> Consumer:
+        found = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "check.crcs": True,
+                "fetch.wait.max.ms": 10,
+                **settings,
+            }
+        )
+        low, _ = found.get_watermark_offsets(TopicPartition(self.name, 0), timeout=20)
+        found.assign([TopicPartition(self.name, 0, low)])
+        return found
+
+    def read(self) -> list[tuple[int, str, str | None]]:
+        """Everything there is: (offset, key, value)."""
+        consumer = self.consumer()
+        try:
+            found = []
+            while (message := next_message(consumer)) is not None:
+                found.append(plain(message))
+            return found
+        finally:
+            consumer.close()
+
+    def bounds(self) -> tuple[int, int]:
+        consumer = self.consumer()
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(self.name, 0), timeout=20)
+            return low, high
+        finally:
+            consumer.close()
+
+    def until(self, is_so: Callable[[list[tuple[int, str, str | None]]], bool], what: str) -> None:
+        last: list[tuple[int, str, str | None]] = []
+
+        def look() -> bool:
+            last[:] = self.read()
+            return is_so(last)
+
+        eventually(look, f"{what} (there is {last})", PATIENCE_S)
+
+
+def next_message(consumer: Consumer) -> Message | None:
+    """The next record; None at the end of the partition."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            return message
+        assert error.name() == "_PARTITION_EOF", error
+        return None
+    raise AssertionError("neither a record nor the end")
+
+
+def plain(message: Message) -> tuple[int, str, str | None]:
+    key, value = message.key(), message.value()
+    assert isinstance(key, bytes)
+    offset = message.offset()
+    assert offset is not None
+    return offset, key.decode(), None if value is None else value.decode()
+
+
+@pytest.fixture(scope="module")
+def keeper() -> Iterator[str]:
+    """Where a broker is that looks after its logs ten times a second."""
+    if other := os.environ.get("DMQ_TEST_BOOTSTRAP"):
+        yield other
+        return
+    with Broker(SETTINGS) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def make(keeper: str) -> Make:
+    def create(compression: str = "none", **configs: Any) -> Topic:
+        name = unique("kept")
+        named = {key.replace("_", "."): str(value) for key, value in configs.items()}
+        topics.create(keeper, name, 1, named)
+        return Topic(keeper, name, compression)
+
+    return create
+
+
+def compacted(make: Make, compression: str = "none", **configs: Any) -> Topic:
+    defaults = {
+        "cleanup_policy": "compact",
+        "min_cleanable_dirty_ratio": "0",
+        "internal_segment_bytes": "200",
+    }
+    return make(compression, **(defaults | configs))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_compacted_topic_shows_only_the_last_values(make: Make, compression: str) -> None:
+    topic = compacted(make, compression)
+    for n in range(5):
+        topic.put_together([(f"key-{k}", f"value-{k}-{n}" * 5) for k in range(4)])
+    topic.put("the end", "x" * 300)
+    last = {f"key-{k}": f"value-{k}-4" * 5 for k in range(4)}
+    topic.until(
+        lambda found: {k: v for _, k, v in found if k != "the end"} == last and len(found) == 5,
+        "one record of each key",
+    )
+    offsets = [offset for offset, _, _ in topic.read()]
+    assert offsets == sorted(offsets)
+    assert topic.bounds() == (0, 21), "offsets stay"
+
+
+def test_a_tombstone_takes_its_key_away_and_goes_itself_later(make: Make) -> None:
+    topic = compacted(make, delete_retention_ms=500)
+    topic.put("gone", "value")
+    topic.put("kept", "value")
+    topic.put("gone", None)
+    topic.put("other", "x" * 300)
+    topic.put("other", "y" * 300)
+    topic.until(
+        lambda found: [(k, v) for _, k, v in found if k == "gone"] == [("gone", None)],
+        "only the tombstone is left",
+    )
+
+    def is_gone_for_good() -> bool:
+        topic.put("other", "z" * 300)  # Something to clean, or the cleaner has no reason to look.
+        return "gone" not in [key for _, key, _ in topic.read()]
+
+    eventually(is_gone_for_good, "the tombstone is gone", PATIENCE_S)
+    assert "kept" in [key for _, key, _ in topic.read()]
+
+
+def test_young_records_are_not_compacted_yet(make: Make) -> None:
+    topic = compacted(make, min_compaction_lag_ms=HOUR_MS)
+    for value in ("old", "old"):
+        topic.put("a", value * 50, ago_ms=2 * HOUR_MS)
+    for value in ("young", "young", "young"):
+        topic.put("b", value * 50)
+    topic.until(lambda found: len(found) == 4, "one of the old records is left")
+    assert [key for _, key, _ in topic.read()] == ["a", "b", "b", "b"]
+
+
+def test_old_segments_go_and_the_beginning_moves(make: Make) -> None:
+    topic = make(internal_segment_bytes=200, retention_ms=HOUR_MS)
+    for n in range(4):
+        topic.put("k", f"{n}" * 100, ago_ms=2 * HOUR_MS)
+    topic.put("k", "young" * 50)
+    eventually(lambda: topic.bounds() == (4, 5), "the beginning is the young record", PATIENCE_S)
+    assert [offset for offset, _, _ in topic.read()] == [4]
+
+
+def test_an_idle_topic_is_emptied_when_its_time_is_over(make: Make) -> None:
+    topic = make(retention_ms=HOUR_MS)
+    topic.put("k", "v", ago_ms=2 * HOUR_MS)
+    eventually(lambda: topic.bounds() == (1, 1), "nothing is left", PATIENCE_S)
+    topic.put("k", "w")
+    assert topic.read() == [(1, "k", "w")]
+
+
+def test_a_topic_keeps_its_size(make: Make) -> None:
+    topic = make(internal_segment_bytes=200, retention_ms=-1, retention_bytes=1000)
+    for n in range(30):
+        topic.put("k", f"{n:02d}" * 100)
+    low = eventually(lambda: topic.bounds()[0], "the oldest are gone", PATIENCE_S)
+    eventually(lambda: topic.bounds()[0] >= 26, f"more than {low} are gone", PATIENCE_S)
+    assert topic.bounds()[1] == 30
+    assert topic.read()[-1][0] == 29
+
+
+def test_both_policies_at_once(make: Make) -> None:
+    topic = compacted(make, cleanup_policy="compact,delete", retention_ms=HOUR_MS)
+    topic.put("old", "x" * 300, ago_ms=2 * HOUR_MS)
+    for value in ("1", "2", "3"):
+        topic.put("a", value * 300)
+    topic.put("b", "x" * 300)
+    topic.until(
+        lambda found: [key for _, key, _ in found] == ["a", "b"],
+        "the old one is gone, the last of the others is there",
+    )
+    assert topic.bounds() == (1, 5)
+
+
+def test_a_reader_goes_on_while_its_log_is_compacted(make: Make) -> None:
+    """It starts before, reads in small bites, and must miss no last value."""
+    topic = compacted(make, internal_segment_bytes=2000)
+    consumer = topic.consumer(**{"fetch.message.max.bytes": 1000, "queued.min.messages": 1})
+    seen: dict[str, str | None] = {}
+    offsets: list[int] = []
+    try:
+        for n in range(40):
+            topic.put_together([(f"k{k}", f"{n}-{k}-" + "x" * 40) for k in range(10)])
+            message = next_message(consumer)
+            if message is not None:
+                offset, key, value = plain(message)
+                offsets.append(offset)
+                seen[key] = value
+        topic.put("the end", "x" * 3000)
+        topic.until(lambda found: len(found) == 11, "one record of each key")
+        while (message := next_message(consumer)) is not None:
+            offset, key, value = plain(message)
+            offsets.append(offset)
+            seen[key] = value
+    finally:
+        consumer.close()
+    assert offsets == sorted(set(offsets))
+    assert seen == {key: value for _, key, value in topic.read()}
+    assert seen["k3"] == "39-3-" + "x" * 40
+
+
+def test_what_was_compacted_and_deleted_stays_so_over_a_restart(tmp_path: Path) -> None:
+    """The broker is killed: no orderly end writes anything down."""
+    broker = Broker(SETTINGS | {"durability": "sync"}, data_dir=tmp_path, in_process=False)
+    broker.start()
+    try:
+        configs = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0"}
+        configs |= {"internal.segment.bytes": "200", "retention.ms": str(HOUR_MS)}
+        topics.create(broker.bootstrap_servers, "t", 1, configs)
+        topic = Topic(broker.bootstrap_servers, "t")
+        topic.put("old", "x" * 300, ago_ms=2 * HOUR_MS)
+        for n in range(6):
+            topic.put(f"k{n % 2}", f"{n}" * 300)
+        topic.put("the end", "x")
+        topic.until(lambda found: len(found) == 3, "one record of each key")
+        before = topic.read(), topic.bounds()
+        broker.kill()
+        broker.start()
+        again = Topic(broker.bootstrap_servers, "t")
+        assert (again.read(), again.bounds()) == before
+        again.put("k0", "new" * 100)
+        assert again.read()[-1] == (8, "k0", "new" * 100)
+        broker.stop()
+    finally:
+        broker.stop()
