@@ -5,6 +5,7 @@ The broker is a process of its own, so that its memory and its log can be looked
 """
 
 import os
+import re
 import threading
 import time
 import uuid
@@ -29,7 +30,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess |
     if os.environ.get("DMQ_TEST_BOOTSTRAP"):
         yield None
         return
-    process = BrokerProcess(tmp_path_factory.mktemp("hostile"))
+    # As `dmq serve` speaks by default; `dmq up` speaks of warnings only.
+    process = BrokerProcess(tmp_path_factory.mktemp("hostile"), "--set", "logging.level=info")
     process.start()
     try:
         yield process
@@ -114,11 +116,13 @@ def _nobody_else_notices(neighbour: Neighbour, broker: BrokerProcess | None) -> 
 
 @pytest.fixture
 def lines_about(broker: BrokerProcess | None) -> Callable[[Connection], list[str] | None]:
-    """The lines of the broker's log that name a connection's port; None for a foreign broker."""
+    """The test's lines of the log that name a connection's port; None for a foreign broker."""
+    start = len(broker.log()) if broker is not None else 0
 
     def find(connection: Connection) -> list[str] | None:
         if broker is None:
             return None
-        return [line for line in broker.log().splitlines() if f":{connection.port}" in line]
+        port = re.compile(rf":{connection.port}\b")
+        return [line for line in broker.log()[start:].splitlines() if port.search(line)]
 
     return find
