@@ -48,11 +48,12 @@ class _Eager(list[Any]):
 
 
 def _trust_tail(original: Any) -> Any:
-    def restore_one(self: Restorer, found: Image) -> Any:
-        found.was_async = True
-        return original(self, found)
+    def restore_all(self: Restorer, images: list[Image]) -> Any:
+        for found in images:
+            found.was_async = True
+        return original(self, images)
 
-    return restore_one
+    return restore_all
 
 
 def _early(original: Any) -> Any:
@@ -230,12 +231,12 @@ def _journal_order(original: Any) -> Any:
 
 
 def _no_tail_sync(original: Any) -> Any:
-    def restore_all(files: Any, found: Any, images: Any) -> Any:
+    def restore_all(files: Any, found: Any) -> Any:
         with patch.object(type(files), "sync_dir", _nothing):
             for file in found.files:
                 file.file = _Unsynced(file.file)
             try:
-                return original(files, found, images)
+                return original(files, found)
             finally:
                 for file in found.files:
                     file.file = file.file.real

@@ -23,14 +23,9 @@ class Event(NamedTuple):
     """Journal file that has it."""
 
 
-class Pending(NamedTuple):
-    """Record bytes in the journal that belong at this place of a segment."""
-
-    segment: int
-    byte: int
-    length: int
-    number: int
-    position: int
+Pending = tuple[int, int, int, int, int]
+"""Record bytes that belong in a segment: its base, the byte there, their length, and the journal
+file and position that have them. A plain tuple: there may be half a million of them."""
 
 
 def event_of(item: items.Item, seq: int, number: int) -> Event:
@@ -49,7 +44,8 @@ class Image:
         self.state: items.State | None = None
         self.state_time = -1
         self.state_number = -1
-        self.segments: dict[int, SegmentState] = {}
+        self.segments: dict[int, tuple[int, int]] = {}
+        """Base -> size, greatest timestamp."""
         self.end_offset = 0
         self.flush_segment = 0
         self.flush_byte = 0
@@ -76,9 +72,9 @@ class Image:
             self.apply(event)
 
     def apply(self, event: Event) -> None:
-        item = event.item
+        _, _, item, number = event
         if isinstance(item, items.Batch):
-            self._batch(item, event.number)
+            self._batch(item, number)
         elif isinstance(item, items.State):
             self._state(item, event)
         else:
@@ -90,7 +86,7 @@ class Image:
     def _state(self, item: items.State, event: Event) -> None:
         self.state = item
         self.state_time, self.state_number = event.time, event.number
-        self.segments = {segment.base: segment for segment in item.segments}
+        self.segments = {base: (size, greatest) for base, size, greatest in item.segments}
         self.end_offset = item.end_offset
         last = item.segments[-1]
         self.flush_segment, self.flush_byte = last.base, last.size
@@ -99,13 +95,13 @@ class Image:
         self.was_async = item.is_async
 
     def _batch(self, item: items.Batch, number: int) -> None:
-        before = self.segments.get(item.segment)
-        greatest = item.max_timestamp
-        if before is not None and item.byte:
-            greatest = max(greatest, before.max_timestamp)
-        self.segments[item.segment] = SegmentState(item.segment, item.byte + item.length, greatest)
-        self.end_offset = item.end_offset
-        self.pending.append(Pending(item.segment, item.byte, item.length, number, item.position))
+        _, segment, byte, self.end_offset, greatest, position, length = item
+        if byte:
+            before = self.segments[segment][1]
+            if before > greatest:
+                greatest = before
+        self.segments[segment] = (byte + length, greatest)
+        self.pending.append((segment, byte, length, number, position))
 
     def _hard(self, item: items.Hard) -> None:
         self.state = self.known._replace(epoch=item.epoch, vote=item.vote)
@@ -125,13 +121,11 @@ class Image:
         place = (item.segment, item.byte)
         for base in [base for base in self.segments if base > item.segment]:
             del self.segments[base]
-        self.segments[item.segment] = SegmentState(
-            item.segment, item.byte, items.UNKNOWN_TIMESTAMP if item.byte else -1
-        )
-        kept = [p for p in self.pending if (p.segment, p.byte) < place]
-        if kept and kept[-1].segment == item.segment:
-            last = kept[-1]
-            kept[-1] = last._replace(length=min(last.length, item.byte - last.byte))
+        self.segments[item.segment] = (item.byte, items.UNKNOWN_TIMESTAMP if item.byte else -1)
+        kept = [p for p in self.pending if p[:2] < place]
+        if kept and kept[-1][0] == item.segment:
+            segment, byte, length, number, position = kept[-1]
+            kept[-1] = (segment, byte, min(length, item.byte - byte), number, position)
         self.pending = kept
         if place < (self.flush_segment, self.flush_byte):
             self.flush_segment, self.flush_byte = place
@@ -145,8 +139,8 @@ class Image:
         for base in [base for base in self.segments if base < item.segment]:
             del self.segments[base]
         if item.segment not in self.segments:
-            self.segments[item.segment] = SegmentState(item.segment, 0, -1)
-        self.pending = [p for p in self.pending if p.segment >= item.segment]
+            self.segments[item.segment] = (0, -1)
+        self.pending = [p for p in self.pending if p[0] >= item.segment]
         if self.flush_segment < item.segment:
             self.flush_segment, self.flush_byte = item.segment, 0
         self.end_offset = max(self.end_offset, item.segment)
@@ -154,20 +148,20 @@ class Image:
     def _swap(self, item: items.Swap) -> None:
         for base in item.bases:
             self.segments.pop(base, None)
-        self.segments[item.bases[0]] = SegmentState(item.bases[0], item.size, item.max_timestamp)
+        self.segments[item.bases[0]] = (item.size, item.max_timestamp)
         self.segments = dict(sorted(self.segments.items()))
         self.swaps.append(item)
 
     def _flushed(self, item: items.Flushed) -> None:
-        for segment in item.segments:
-            self.segments[segment.base] = segment
+        for base, size, greatest in item.segments:
+            self.segments[base] = (size, greatest)
         last = item.segments[-1]
         self.flush_segment, self.flush_byte = last.base, last.size
         self.end_offset = item.end_offset
         self.pending = []
         self.was_async = self.known.is_async
 
-    def lose_tail(self, segments: list[SegmentState], end_offset: int) -> None:
+    def lose_tail(self, segments: dict[int, tuple[int, int]], end_offset: int) -> None:
         """The files of an async log have this, whatever was written once."""
         known = self.known
         log_start = known.log_start
@@ -175,9 +169,9 @@ class Image:
         if end_offset < log_start or not len(marks):
             # Not even what was kept on purpose: an empty log at its start.
             end_offset = max(log_start, known.marks.base.offset)
-            segments = [SegmentState(end_offset, 0, -1)]
+            segments = {end_offset: (0, -1)}
             marks = Marks(tuple(m for m in known.marks if m.offset <= end_offset))
-        self.segments = {segment.base: segment for segment in segments}
+        self.segments = segments
         self.end_offset = end_offset
         self.state = known._replace(marks=marks)
 
@@ -188,7 +182,7 @@ class Image:
         return known._replace(
             end_offset=self.end_offset,
             commit=min(known.commit, end),
-            segments=tuple(self.segments[base] for base in sorted(self.segments)),
+            segments=tuple(SegmentState(b, *self.segments[b]) for b in sorted(self.segments)),
             damage=damage,
         )
 

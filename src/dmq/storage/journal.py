@@ -224,10 +224,6 @@ class Journal:
             raise StorageError(f"no room for a spare journal file: {error}") from error
         self.spares.append(name)
 
-    def number(self, number: int) -> JournalFile:
-        """The file in use with this number."""
-        return next(file for file in self.files if file.number == number)
-
     # ---- durable facts
 
     def became_durable(self, seq: int) -> None:

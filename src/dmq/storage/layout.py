@@ -205,9 +205,7 @@ class Layout:
             body = turn.body
             length = BATCH_HEAD_SIZE + size - start
             body.add(
-                BATCH_ITEM.pack(
-                    _KIND, length, self.uid, segment.base, start, last + 1, greatest
-                )
+                BATCH_ITEM.pack(_KIND, length, self.uid, segment.base, start, last + 1, greatest)
             )
             for data in parts:
                 body.add(data)

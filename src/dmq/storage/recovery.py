@@ -9,6 +9,7 @@ Takes no decision of its own: no retention, no roll. Idempotent: a crash in here
 Called by `Store.open` only.
 """
 
+import gc
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -59,6 +60,17 @@ def recover(
     files: Files, sizes: Sizes, directory: Meta, *, accept_rotten: bool = False
 ) -> Recovered:
     """Read the journal, restore the files. Raises CorruptError if it is rotten."""
+    # Hundreds of thousands of objects and not one cycle: collections would only look at them.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _recover(files, sizes, directory, accept_rotten)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -> Recovered:
     for name in (journal.DIRECTORY, LOGS):
         files.make_dir(name)
     files.sync_dir(".")
@@ -70,18 +82,18 @@ def recover(
     opened = replay.broker.item if replay.broker else None
     if isinstance(opened, items.Open):
         report.is_same_boot = opened.boot_id == files.boot_id() != NIL_UUID
-    images = _images(replay)
-    logs = _restore(files, replay, images)
+    logs = _restore(files, replay)
     if not report.is_clean:
         _put_aside(files, replay, {log.state.uid for log in logs})
     report.logs = len(logs)
     if report.rotten is not None:
         return _renamed(files, sizes, directory, replay, logs)
     writer = _journal(files, sizes, salt, replay)
+    numbers = {file.number: file for file in writer.files}
     for log in logs:
-        writer.noted_state(log.state.uid, log.state_time, writer.number(log.state_number))
+        writer.noted_state(log.state.uid, log.state_time, numbers[log.state_number])
     if replay.broker is not None:
-        writer.noted_state(0, replay.broker.time, writer.number(replay.broker.number))
+        writer.noted_state(0, replay.broker.time, numbers[replay.broker.number])
     return Recovered(directory, writer, logs, replay.next_uid, report)
 
 
@@ -100,10 +112,11 @@ def _images(replay: Replay) -> list[Image]:
     return images
 
 
-def _restore(files: Files, replay: Replay, images: list[Image]) -> list[RecoveredLog]:
+def _restore(files: Files, replay: Replay) -> list[RecoveredLog]:
     report = replay.report
     if report.is_clean and report.rotten is None:
-        return [adopt_clean(image) for image in images]
+        return [adopt_clean(events[-1]) for events in replay.events.values()]
+    images = _images(replay)
     if replay.files:
         # What was read may be in the page cache only; it must not vanish after we acted on it.
         files.sync_dir(journal.DIRECTORY)
@@ -112,7 +125,7 @@ def _restore(files: Files, replay: Replay, images: list[Image]) -> list[Recovere
     if report.rotten is not None:
         for image in images:
             image.was_async = True  # Old bytes are kept, as far as they make sense.
-    return [restorer.restore(image) for image in images]
+    return restorer.restore(images)
 
 
 def _renamed(

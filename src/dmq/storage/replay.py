@@ -167,7 +167,10 @@ def _collect(replay: Replay, records: Iterable[Record]) -> None:
 
 
 def _collect_item(replay: Replay, item: items.Item, seq: int, number: int) -> None:
-    if isinstance(item, items.Open):
+    if isinstance(item, items.Batch):
+        if item.uid not in replay.dropped:
+            replay.events.setdefault(item.uid, []).append(Event(seq, False, item, number))
+    elif isinstance(item, items.Open):
         event = event_of(item, seq, number)
         if replay.broker is None or event.time >= replay.broker.time:
             replay.broker = event

@@ -14,8 +14,8 @@ from dmq.errors import StorageError
 from dmq.records import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from dmq.storage import items
 from dmq.storage.files import Buffer, File, Files
-from dmq.storage.image import Image, Pending
-from dmq.storage.items import Damage, SegmentState
+from dmq.storage.image import Event, Image, Pending
+from dmq.storage.items import Damage
 from dmq.storage.journal import JournalFile
 from dmq.storage.log import LOGS, Host, Log, LogSettings
 from dmq.storage.quarantine import LOST, move
@@ -54,60 +54,64 @@ class RecoveredLog:
         return log
 
 
-def adopt_clean(image: Image) -> RecoveredLog:
-    """After a clean stop the files are what STATE says: nothing is looked at."""
-    state = image.final(image.known.damage)
+def adopt_clean(event: Event) -> RecoveredLog:
+    """After a clean stop the files are what the last STATE says: nothing is looked at."""
+    state = event.item
+    assert isinstance(state, items.State)
     trusted = {segment.base: segment.size for segment in state.segments}
-    base = image.flush_segment
-    return RecoveredLog(state, trusted, set(), base, image.state_time, image.state_number)
+    base = state.segments[-1].base
+    return RecoveredLog(state, trusted, set(), base, event.time, event.number)
 
 
 class Restorer:
-    """Restores the files of one log after another."""
+    """Restores the files of all logs."""
 
     def __init__(self, files: Files, journal_files: list[JournalFile], report: Report) -> None:
         self._files = files
         self._journal = {file.number: file.file for file in journal_files}
         self._report = report
         self._is_unclean = not report.is_same_boot
-        self._loaded: tuple[int, memoryview] = (-1, memoryview(b""))
 
-    def restore(self, image: Image) -> RecoveredLog:
+    def restore(self, images: list[Image]) -> list[RecoveredLog]:
         """Idempotent; raises StorageError if the disk is full."""
         try:
-            return self._restore(image)
+            damage = [self._prepare(image) for image in images]
+            for number in sorted(self._journal):
+                self._write(number, images)
+            return [self._finish(*pair) for pair in zip(images, damage, strict=True)]
         except OSError as error:
-            raise StorageError(f"log {image.uid} can't be restored: {error}") from error
+            raise StorageError(f"logs can't be restored: {error}") from error
 
-    def _restore(self, image: Image) -> RecoveredLog:
+    def _prepare(self, image: Image) -> tuple[Damage, ...]:
+        """Everything but the journal's bytes; returns what is damaged."""
         directory = f"{LOGS}/{image.uid}"
         sizes = self._files.sizes(directory)
         self._finish_swaps(image, directory, sizes)
         bases = self._sort_out(image, directory, sizes)
         damage = self._check(image, bases)
-        for segment, byte in self._cuts(image, bases, damage):
+        for segment, byte in self._cuts(image, bases):
             self._open(directory, segment).cut(byte)
-            bases[segment] = byte
+        return damage
+
+    def _finish(self, image: Image, damage: tuple[Damage, ...]) -> RecoveredLog:
         flush = (image.flush_segment, image.flush_byte)
-        self._write(image, directory)
         trusted = {
-            base: (state.size if base < flush[0] else flush[1] if base == flush[0] else 0)
-            for base, state in image.segments.items()
+            base: (size if base < flush[0] else flush[1] if base == flush[0] else 0)
+            for base, (size, _) in image.segments.items()
         }
-        unsynced = {p.segment for p in image.pending} | {flush[0]}
-        must_restate = len(damage) > len(image.known.damage)
+        unsynced = {pending[0] for pending in image.pending} | {flush[0]}
         if image.was_async:
-            self._read_on(image, directory)
-            must_restate = True  # What was cut off must not come back behind newer bytes.
+            self._read_on(image, f"{LOGS}/{image.uid}")
             unsynced |= {base for base in image.segments if base >= flush[0]}
         log = RecoveredLog(
-            image.final(tuple(damage)),
+            image.final(damage),
             trusted,
             unsynced,
             flush[0],
             image.state_time,
             image.state_number,
-            must_restate,
+            # What was cut off an async log must not come back behind newer bytes.
+            must_restate=image.was_async or len(damage) > len(image.known.damage),
             is_recovering=image.was_async and self._is_unclean,
         )
         if damage:
@@ -154,52 +158,53 @@ class Restorer:
                 kept[base] = size
         return kept
 
-    def _check(self, image: Image, bases: dict[int, int]) -> list[Damage]:
+    def _check(self, image: Image, bases: dict[int, int]) -> tuple[Damage, ...]:
         """What the synced files must have and don't."""
         damage = list(image.known.damage)
-        for base, state in image.segments.items():
+        for base, (size, _) in image.segments.items():
             if base > image.flush_segment:
                 continue
-            expected = image.flush_byte if base == image.flush_segment else state.size
+            expected = image.flush_byte if base == image.flush_segment else size
             if bases.get(base, 0) < expected:
                 damage.append(Damage(base, bases.get(base, 0), expected))
-        return damage
+        return tuple(damage)
 
-    def _cuts(
-        self, image: Image, bases: dict[int, int], damage: list[Damage]
-    ) -> list[tuple[int, int]]:
+    def _cuts(self, image: Image, bases: dict[int, int]) -> list[tuple[int, int]]:
         """Files that are longer than the synced log, and how long they should be."""
         cuts = []
-        for base, state in image.segments.items():
+        for base, (size, _) in image.segments.items():
             if base > image.flush_segment or (base == image.flush_segment and image.was_async):
                 continue
-            expected = image.flush_byte if base == image.flush_segment else state.size
+            expected = image.flush_byte if base == image.flush_segment else size
             if bases.get(base, 0) > expected:
                 cuts.append((base, expected))
         return cuts
 
-    def _write(self, image: Image, directory: str) -> None:
-        """The journal's bytes, neighbours in one write."""
-        if image.pending:
-            self._files.make_dir(directory)
+    def _write(self, number: int, images: list[Image]) -> None:
+        """The bytes that one journal file has for all logs, neighbours in one write."""
+        file = self._journal[number]
+        view: memoryview | None = None
+        for image in images:
+            mine = [pending for pending in image.pending if pending[3] == number]
+            if not mine:
+                continue
+            if view is None:
+                view = memoryview(file.read_at(0, file.size()))
+            self._files.make_dir(f"{LOGS}/{image.uid}")
+            self._write_runs(f"{LOGS}/{image.uid}", mine, view)
+
+    def _write_runs(self, directory: str, pending: list[Pending], view: memoryview) -> None:
         run: list[Buffer] = []
-        start: Pending | None = None
-        end = 0
-        for pending in image.pending:
-            if start is None or pending.segment != start.segment or pending.byte != end:
-                self._write_run(directory, start, run)
-                start, run, end = pending, [], pending.byte
-            run.append(self._bytes(pending))
-            end += pending.length
-            self._report.replayed_bytes += pending.length
-        self._write_run(directory, start, run)
-
-    def _write_run(self, directory: str, start: Pending | None, run: list[Buffer]) -> None:
-        if start is not None and run:
-            self._open(directory, start.segment).write_at(start.byte, run)
-
-    def _bytes(self, pending: Pending) -> Buffer:
-        return self._journal[pending.number].read_at(pending.position, pending.length)
+        into, start, end = -1, 0, 0
+        for segment, byte, length, _, position in pending:
+            if segment != into or byte != end:
+                if run:
+                    self._open(directory, into).write_at(start, run)
+                into, start, end, run = segment, byte, byte, []
+            run.append(view[position : position + length])
+            end += length
+            self._report.replayed_bytes += length
+        self._open(directory, into).write_at(start, run)
 
     def _open(self, directory: str, base: int) -> File:
         return self._files.open(f"{directory}/{_name(base)}", create=True)
@@ -214,28 +219,27 @@ class Restorer:
 
         The rest is cut off.
         """
-        before = {base: s for base, s in image.segments.items() if base <= image.flush_segment}
-        pending_end = max((p.segment for p in image.pending), default=image.flush_segment)
-        segments = {b: s for b, s in image.segments.items() if b <= pending_end} or before
+        last = max([p[0] for p in image.pending], default=image.flush_segment)
+        segments = {b: s for b, s in image.segments.items() if b <= last}
         present = self._files.sizes(directory)
         end = image.end_offset
         base = max(segments)
         while True:
-            state = segments[base]
-            size, end, greatest = self._good_bytes(image, directory, base, state.size, end)
-            segments[base] = SegmentState(base, size, max(state.max_timestamp, greatest))
+            known, newest = segments[base]
+            size, end, greatest = self._good_bytes(image, directory, base, known, end)
+            segments[base] = (size, max(newest, greatest))
             is_whole = present.get(_name(base), 0) <= size
             if not is_whole:
                 self._open(directory, base).cut(size)
             if not is_whole or end == base or _name(end) not in present:
                 break
             base = end
-            segments[base] = SegmentState(base, 0, -1)
+            segments[base] = (0, -1)
         for name in present:
             stem = name.partition(".")[0]
             if stem.isdigit() and int(stem) > base:
                 self._files.unlink(f"{directory}/{name}")
-        image.lose_tail([segments[b] for b in sorted(segments)], end)
+        image.lose_tail(segments, end)
 
     def _good_bytes(
         self, image: Image, directory: str, base: int, position: int, end: int

@@ -304,6 +304,8 @@ def save_index(files: Files, segment: Segment, *, is_closed: bool) -> None:
         return
     if is_closed:
         index.note_time()
+    elif not index.offsets:
+        return  # Nothing to save yet: a start looks at these few bytes again.
     try:
         for suffix, raw in (("index", index.offset_bytes()), ("timeindex", index.time_bytes())):
             file = files.open(segment.name(suffix), create=True)
