@@ -14,8 +14,10 @@ KIB = 1024
 READY_S_MAX = 0.5
 IDLE_MB_MAX = 80.0
 SINGLE_PER_S_MIN = 20_000
-# The memory of a long run may move by this much between its first fifth and its end.
+# How far memory may rise at any time in a long run above what it was soon after the start. The
+# peak counts, not the end: garbage that waits for the collector makes a saw, and ends anywhere.
 FLAT_GROWTH_MAX = 1.10
+FLAT_GROWTH_MB_MAX = 16
 
 
 @dataclass(slots=True, frozen=True)
@@ -132,20 +134,20 @@ def _single(rows: Rows) -> Iterator[Bar]:
 
 
 def _flat_memory(rows: Rows) -> Bar:
-    what, bar = (
-        "memory over a long run",
-        f"grows <= {FLAT_GROWTH_MAX - 1:.0%} after its first fifth",
-    )
+    what = "memory over a long run"
+    bar = f"peak <= {FLAT_GROWTH_MAX:g} x or {FLAT_GROWTH_MB_MAX} MB over its first twentieth"
     for row in rows.rows:
         if row.load == "memory" and row.target == "dmq" and not row.error:
             samples = row.figures["samples"]
-            fifth, last = samples[len(samples) // 5], samples[-1]
-            ratio = last["anonymous_mb"] / fifth["anonymous_mb"]
+            early_mb = samples[max(len(samples) // 20, 1)]["anonymous_mb"]
+            peak_mb = max(sample["anonymous_mb"] for sample in samples)
+            grown = peak_mb / early_mb
+            holds = grown <= FLAT_GROWTH_MAX or peak_mb - early_mb <= FLAT_GROWTH_MB_MAX
             measured = (
-                f"{fifth['anonymous_mb']:.0f} to {last['anonymous_mb']:.0f} MB anonymous, "
-                f"{fifth['rss_mb']:.0f} to {last['rss_mb']:.0f} MB RSS, {last['gb']:.1f} GB"
+                f"{early_mb:.0f} to {peak_mb:.0f} MB anonymous, RSS at the end "
+                f"{samples[-1]['rss_mb']:.0f} MB, {samples[-1]['gb']:.1f} GB"
             )
-            return Bar(what, measured, bar, ratio, ratio <= FLAT_GROWTH_MAX)
+            return Bar(what, measured, bar, grown, holds)
     return Bar(what, "not measured", bar, None, None)
 
 
