@@ -36,6 +36,13 @@ class Append:
         self.deadline = 0
         self.on_done: OnAppended | None = None
 
+    def tell(self, code: ErrorCode) -> None:
+        """Call back, once. The callback is let go of first: it often refers to this object, and
+        such a circle would keep a request's megabytes until the next collection."""
+        on_done, self.on_done = self.on_done, None
+        if on_done is not None:
+            on_done(code)
+
 
 class FetchWaiter:
     """A fetch that waits until enough bytes came to the partitions that it asked for."""
@@ -154,8 +161,7 @@ class Partition:
         while appends and appends[0].position <= end:  # type: ignore[operator]
             append = appends.popleft()
             fresh_bytes += append.size
-            if append.on_done is not None:
-                append.on_done(ErrorCode.NONE)
+            append.tell(ErrorCode.NONE)
         if fresh_bytes and self._waiters:
             self._wake(fresh_bytes)
 
@@ -182,16 +188,13 @@ class Partition:
     def refuse(self, position: Position, code: ErrorCode) -> None:
         """The appends from `position` on could not be written: tell their producers (definite)."""
         while self._appends and self._appends[-1].position > position:  # type: ignore[operator]
-            append = self._appends.pop()
-            if append.on_done is not None:
-                append.on_done(code)
+            self._appends.pop().tell(code)
 
     def expire_appends(self, now: int) -> None:
         """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on."""
         for append in self._appends:
-            if append.on_done is not None and append.deadline and append.deadline <= now:
-                on_done, append.on_done = append.on_done, None
-                on_done(ErrorCode.REQUEST_TIMED_OUT)
+            if append.deadline and append.deadline <= now:
+                append.tell(ErrorCode.REQUEST_TIMED_OUT)
 
     @property
     def has_waiting_appends(self) -> bool:
@@ -272,8 +275,7 @@ class Partition:
         self.is_retired = True
         appends, self._appends = self._appends, deque()
         for append in appends:
-            if append.on_done is not None:
-                append.on_done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            append.tell(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             waiter.wake()

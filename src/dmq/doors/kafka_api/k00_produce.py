@@ -51,23 +51,28 @@ def handle(service: Service, call: Call, request: ProduceRequest) -> None:
 
 def _produce_one(service: Service, call: Call, timeout_ms: int, topic: TopicProduceData) -> None:
     """A single partition: the usual request of many small producers, on the shortest way."""
+    name, topic_id = topic.name, topic.topic_id
     data = topic.partition_data[0]
-    now = service.now()
+    index, now = data.index, service.now()
+
+    def answer(result: PartitionProduceResponse) -> None:
+        call.reply(ProduceResponse([TopicProduceResponse(name, topic_id, [result])]))
+
     try:
         partition, append = _append(service, call, topic, data, now)
     except DmqError as error:
-        answer = PartitionProduceResponse(data.index, error.code, -1, error_message=str(error))
-        call.reply(ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, [answer])]))
+        answer(PartitionProduceResponse(index, error.code, -1, error_message=str(error)))
         return
 
-    def on_appended(code: ErrorCode) -> None:
+    def on_appended(code: ErrorCode) -> None:  # It outlives the request: no word of its records.
         if code is ErrorCode.NONE:
-            answer = PartitionProduceResponse(
-                data.index, 0, append.base_offset, append.append_time, partition.log.log_start
+            start = partition.log.log_start
+            result = PartitionProduceResponse(
+                index, 0, append.base_offset, append.append_time, start
             )
         else:
-            answer = PartitionProduceResponse(data.index, code, -1)
-        call.reply(ProduceResponse([TopicProduceResponse(topic.name, topic.topic_id, [answer])]))
+            result = PartitionProduceResponse(index, code, -1)
+        answer(result)
 
     append.deadline = now + max(timeout_ms, 1)
     append.on_done = on_appended
