@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from model.world import FINDINGS, run
 
-from dmq.storage import cleaner, image, items, journal, recovery, replay
+from dmq.storage import cleaner, items, journal, recovery, replay
 from dmq.storage.cleaner import Cleaner, FlushJob
 from dmq.storage.image import Image
 from dmq.storage.journal import Journal
@@ -173,9 +173,9 @@ def _reuse_at_once(original: Any) -> Any:
 
 
 def _cut_always(original: Any) -> Any:
-    def apply_all(self: Image, events: Any) -> None:
-        cuts = [event.item for event in events if isinstance(event.item, items.Cut)]
-        original(self, events)
+    def apply_all(self: Image, told: Any) -> None:
+        cuts = [event.item for event in told.events if isinstance(event.item, items.Cut)]
+        original(self, told)
         for item in cuts:
             if self.state is not None and item.position.offset < self.end_offset:
                 self._cut(item)
@@ -190,20 +190,6 @@ def _replay_all(original: Any) -> Any:
         self.pending = pending
 
     return note
-
-
-def _no_skip(original: Any) -> Any:
-    """Keeps batches before the newest STATE."""
-
-    def apply_all(self: Image, events: Any) -> None:
-        events.sort(key=image._when)
-        started = False
-        for event in events:
-            started = started or isinstance(event.item, items.State)
-            if started:
-                self.apply(event)
-
-    return apply_all
 
 
 def _ignore_where(original: Any) -> Any:
@@ -224,8 +210,8 @@ def _keep_stale(original: Any) -> Any:
 
 
 def _journal_order(original: Any) -> Any:
-    def event_of(item: Any, seq: int, number: int) -> Any:
-        return original(item, seq, number)._replace(time=seq, is_note=False)
+    def event_of(item: Any, order: int, number: int) -> Any:
+        return original(item, order, number)._replace(order=order)
 
     return event_of
 
@@ -297,7 +283,6 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
         _all(
             _method(Image, "_state", _replay_all),
             _method(Image, "_flushed", _replay_all),
-            _method(Image, "apply_all", _no_skip),
         ),
         400,
     ),

@@ -40,7 +40,7 @@ VOTERS = (Voter(1, DIRECTORY),)
 _CRC = struct.Struct(">I")
 
 
-class Wrong(Exception):
+class Wrong(Exception):  # noqa: N818
     """The store broke a promise."""
 
 
@@ -187,44 +187,49 @@ class Run:
         self._job_step()
 
     def _turn_step(self) -> None:
-        rng = self.rng
+        """Begin a turn, sync it, end it; others may stage in between."""
         if self.turn is None:
-            self.turn = turn = self.store.begin_turn(self.now)
-            if turn is None:
+            self.turn = self.store.begin_turn(self.now)
+            if self.turn is None:
                 return
-            self.is_synced = not turn.needs_sync
-            self.noted, self.flushed = self.flushed, []
-            self.swapping = {k: False for k, is_staged in self.swapping.items() if not is_staged}
-            self._refused(turn)
-            for log in turn.stable:
-                shadow = self.shadows[log.topic_id]
-                shadow.written_end = max(shadow.written_end, log.stable_end.offset)
-            if turn.needs_sync:
-                self.snapshots[turn.seq] = {k: s.view() for k, s in self.shadows.items()}
-            if rng.random() < 0.3:
-                return  # Others stage while it is being written.
+            self._begun(self.turn)
+            if self.rng.random() < 0.3:
+                return
         turn = self.turn
-        assert turn is not None
         if not self.is_synced:
             turn.sync()
             self.is_synced = True
-            self.durable_seq = turn.seq
-            self._check_bound()
-            for topic_id, end in self.noted:
-                if topic_id in self.shadows:
-                    shadow = self.shadows[topic_id]
-                    shadow.flushed_end = max(shadow.flushed_end, end)
-            if rng.random() < 0.3:
+            self._durable(turn)
+            if self.rng.random() < 0.3:
                 return
         self.turn = None
-        moved = self.store.end_turn(turn, self.now)
-        for log in moved:
+        self._stable(self.store.end_turn(turn, self.now))
+        for log in self.store.logs.values():
+            if not log.is_async and not self.store.has_work():
+                assert log.stable_end == log.end, log
+
+    def _begun(self, turn: Turn) -> None:
+        self.is_synced = not turn.needs_sync
+        self.noted, self.flushed = self.flushed, []
+        self.swapping = {k: False for k, is_staged in self.swapping.items() if not is_staged}
+        self._refused(turn)
+        self._stable(turn.stable)
+        if turn.needs_sync:
+            self.snapshots[turn.seq] = {k: s.view() for k, s in self.shadows.items()}
+
+    def _durable(self, turn: Turn) -> None:
+        self.durable_seq = turn.seq
+        self._check_bound()
+        for topic_id, end in self.noted:
+            if topic_id in self.shadows:
+                shadow = self.shadows[topic_id]
+                shadow.flushed_end = max(shadow.flushed_end, end)
+
+    def _stable(self, logs: list[Log]) -> None:
+        for log in logs:
             if log.is_async and log.topic_id in self.shadows:
                 shadow = self.shadows[log.topic_id]
                 shadow.written_end = max(shadow.written_end, log.stable_end.offset)
-        for log in self.store.logs.values():
-            if not log.is_async and not (self.store.has_work() or self.turn):
-                assert log.stable_end == log.end, log
 
     def _check_bound(self) -> None:
         for seq in [seq for seq in self.snapshots if seq < self.durable_seq]:

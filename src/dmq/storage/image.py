@@ -5,6 +5,9 @@ so it takes its place there and what happened between follows it. `pending` are 
 the synced files may lack, already cut and trimmed as later items say. Called by recovery.
 """
 
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from dmq.errors import CorruptError
@@ -12,28 +15,49 @@ from dmq.raft.marks import Marks
 from dmq.storage import items
 from dmq.storage.items import OWN_TIME, Damage, SegmentState
 
+ORDER_BITS = 24
+"""An order is seq << 24 | place in the record: when an item holds, among all of a log's items."""
+
 
 class Event(NamedTuple):
-    """An item and when it holds: `seq` of its record, or `as_of` for a note (then `is_note`)."""
+    """A small item, and when it holds: at its place in its record, or just after `as_of`."""
 
-    time: int
-    is_note: bool
+    order: int
     item: items.Item
     number: int
     """Journal file that has it."""
 
+    @property
+    def seq(self) -> int:
+        return self.order >> ORDER_BITS
 
-Pending = tuple[int, int, int, int, int]
-"""Record bytes that belong in a segment: its base, the byte there, their length, and the journal
-file and position that have them. A plain tuple: there may be half a million of them."""
+
+Bytes = tuple[int, int, int, int, int, int, int, int]
+"""A BATCH: order · segment · byte there · length · journal file and position that have the bytes ·
+end offset · greatest timestamp. A plain tuple: a full journal may have half a million."""
 
 
-def event_of(item: items.Item, seq: int, number: int) -> Event:
-    """When this item of the record `seq` holds."""
+def event_of(item: items.Item, order: int, number: int) -> Event:
+    """When this item holds."""
     as_of = getattr(item, "as_of", OWN_TIME)
-    if as_of == OWN_TIME:
-        return Event(seq, False, item, number)
-    return Event(as_of, True, item, number)
+    if as_of != OWN_TIME:
+        order = ((as_of + 1) << ORDER_BITS) - 1
+    return Event(order, item, number)
+
+
+@dataclass(slots=True)
+class Told:
+    """All that the journal tells of one log, in journal order."""
+
+    events: list[Event] = field(default_factory=list)
+    batches: list[Bytes] = field(default_factory=list)
+
+    def before(self, seq: int) -> "Told":
+        """Without what happened from the record `seq` on."""
+        return Told(
+            [event for event in self.events if event.seq < seq],
+            [batch for batch in self.batches if batch[0] >> ORDER_BITS < seq],
+        )
 
 
 class Image:
@@ -49,7 +73,7 @@ class Image:
         self.end_offset = 0
         self.flush_segment = 0
         self.flush_byte = 0
-        self.pending: list[Pending] = []
+        self.pending: list[Bytes] = []
         self.swaps: list[items.Swap] = []
         self.was_async = False
         """At some time since the flush point: its files may have more than the journal knows."""
@@ -59,33 +83,36 @@ class Image:
         assert self.state is not None
         return self.state
 
-    def apply_all(self, events: list[Event]) -> None:
-        """Apply the events of one log, given in journal order."""
-        events.sort(key=_when)  # Stable: within a turn the journal's order stays.
+    def apply_all(self, told: Told) -> None:
+        """Apply all that the journal tells, in order of time, from the newest STATE on."""
+        events = sorted(told.events, key=_order)
         for at in range(len(events) - 1, -1, -1):
             if isinstance(events[at].item, items.State):
-                events = events[at:]
                 break
         else:
             return
-        for event in events:
+        batches = told.batches
+        done = bisect_left(batches, events[at].order, key=_order)
+        for event in events[at:]:
+            until = bisect_left(batches, event.order, lo=done, key=_order)
+            self._batches(batches[done:until])
+            done = until
             self.apply(event)
+        self._batches(batches[done:])
 
     def apply(self, event: Event) -> None:
-        _, _, item, number = event
-        if isinstance(item, items.Batch):
-            self._batch(item, number)
-        elif isinstance(item, items.State):
+        item = event.item
+        if isinstance(item, items.State):
             self._state(item, event)
-        else:
-            handler = _HANDLERS.get(type(item))
-            if handler is None:
-                raise CorruptError(f"journal item {type(item).__name__} speaks of no log")
-            getattr(self, handler)(item)
+            return
+        handler = _HANDLERS.get(type(item))
+        if handler is None:
+            raise CorruptError(f"journal item {type(item).__name__} speaks of no log")
+        getattr(self, handler)(item)
 
     def _state(self, item: items.State, event: Event) -> None:
         self.state = item
-        self.state_time, self.state_number = event.time, event.number
+        self.state_time, self.state_number = event.seq, event.number
         self.segments = {base: (size, greatest) for base, size, greatest in item.segments}
         self.end_offset = item.end_offset
         last = item.segments[-1]
@@ -94,14 +121,18 @@ class Image:
         self.swaps = []
         self.was_async = item.is_async
 
-    def _batch(self, item: items.Batch, number: int) -> None:
-        _, segment, byte, self.end_offset, greatest, position, length = item
-        if byte:
-            before = self.segments[segment][1]
-            if before > greatest:
-                greatest = before
-        self.segments[segment] = (byte + length, greatest)
-        self.pending.append((segment, byte, length, number, position))
+    def _batches(self, batches: list[Bytes]) -> None:
+        if not batches:
+            return
+        segments = self.segments
+        for _, segment, byte, length, _, _, _, greatest in batches:
+            if byte:
+                before = segments[segment][1]
+                if before > greatest:
+                    greatest = before
+            segments[segment] = (byte + length, greatest)
+        self.end_offset = batches[-1][6]
+        self.pending += batches
 
     def _hard(self, item: items.Hard) -> None:
         self.state = self.known._replace(epoch=item.epoch, vote=item.vote)
@@ -122,10 +153,10 @@ class Image:
         for base in [base for base in self.segments if base > item.segment]:
             del self.segments[base]
         self.segments[item.segment] = (item.byte, items.UNKNOWN_TIMESTAMP if item.byte else -1)
-        kept = [p for p in self.pending if p[:2] < place]
-        if kept and kept[-1][0] == item.segment:
-            segment, byte, length, number, position = kept[-1]
-            kept[-1] = (segment, byte, min(length, item.byte - byte), number, position)
+        kept = [p for p in self.pending if p[1:3] < place]
+        if kept and kept[-1][1] == item.segment:
+            last = kept[-1]
+            kept[-1] = (*last[:3], min(last[3], item.byte - last[2]), *last[4:])
         self.pending = kept
         if place < (self.flush_segment, self.flush_byte):
             self.flush_segment, self.flush_byte = place
@@ -140,7 +171,7 @@ class Image:
             del self.segments[base]
         if item.segment not in self.segments:
             self.segments[item.segment] = (0, -1)
-        self.pending = [p for p in self.pending if p[0] >= item.segment]
+        self.pending = [p for p in self.pending if p[1] >= item.segment]
         if self.flush_segment < item.segment:
             self.flush_segment, self.flush_byte = item.segment, 0
         self.end_offset = max(self.end_offset, item.segment)
@@ -187,9 +218,7 @@ class Image:
         )
 
 
-def _when(event: Event) -> tuple[int, bool]:
-    return event.time, event.is_note
-
+_order = itemgetter(0)
 
 _HANDLERS = {
     items.Hard: "_hard",

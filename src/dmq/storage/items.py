@@ -33,11 +33,11 @@ UNKNOWN_TIMESTAMP = -2
 
 BATCH_ITEM = struct.Struct(">BIQqIqq")
 BATCH_HEAD_SIZE = BATCH_ITEM.size - 5
-"""Bytes of a BATCH's payload before the record bytes."""
+"""Bytes of a BATCH's payload before the record bytes: uid, segment, byte, end, timestamp."""
 
-_FRAME = struct.Struct(">BI")
+FRAME = struct.Struct(">BI")
 _UID = struct.Struct(">Q")
-_BATCH = struct.Struct(">QqIqq")
+BATCH_HEAD = struct.Struct(">QqIqq")
 _HARD = struct.Struct(">Qii16s")
 _MARK_HEAD = struct.Struct(">iiqqB")
 _VOTER = struct.Struct(">i16s")
@@ -260,34 +260,30 @@ def encode_state(item: State) -> bytes:
     return _framed(Kind.STATE, b"".join(parts))
 
 
-def decode(buf: Buffer, position: int, end: int, origin: int = 0) -> Iterator[Item]:
-    """The items of one record body; batches lie at `origin` + their place in `buf`.
-
-    Raises CorruptError on bytes that no writer of ours made.
-    """
+def decode(buf: Buffer, position: int, end: int) -> Iterator[Item]:
+    """The items of one record body. Raises CorruptError on bytes that no writer of ours made."""
     while position < end:
-        kind, length = _FRAME.unpack_from(buf, position)
-        position += _FRAME.size
-        if kind == Kind.BATCH:
-            yield Batch._make(
-                (
-                    *_BATCH.unpack_from(buf, position),
-                    origin + position + _BATCH.size,
-                    length - _BATCH.size,
-                )
-            )
-        else:
-            decoder = _DECODERS.get(kind)
-            if decoder is None:
-                raise CorruptError(f"journal item of unknown kind {kind}")
-            yield decoder(buf, position)
+        kind, length = FRAME.unpack_from(buf, position)
+        position += FRAME.size
+        yield decode_item(buf, kind, position, length)
         position += length
     if position != end:
         raise CorruptError("journal items do not fill their record")
 
 
+def decode_item(buf: Buffer, kind: int, position: int, length: int) -> Item:
+    """One item, by its kind and the place of what follows its frame."""
+    if kind == Kind.BATCH:
+        head = BATCH_HEAD.unpack_from(buf, position)
+        return Batch._make((*head, position + BATCH_HEAD_SIZE, length - BATCH_HEAD_SIZE))
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise CorruptError(f"journal item of unknown kind {kind}")
+    return decoder(buf, position)
+
+
 def _framed(kind: Kind, payload: bytes) -> bytes:
-    return _FRAME.pack(kind, len(payload)) + payload
+    return FRAME.pack(kind, len(payload)) + payload
 
 
 def _vote_fields(vote: Voter | None) -> tuple[int, bytes]:

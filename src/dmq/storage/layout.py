@@ -166,50 +166,45 @@ class Layout:
 
     def _begin_batches(self, turn: Turn, ops: list[Op], at: int, is_held: bool) -> int:
         """One run of batches into one segment; returns the next operation. Raises OSError."""
-        first: Op = ops[at]
-        segment = self._segment_for(first)
-        start = size = segment.size
-        room = self.settings.segment_bytes
-        parts: list[Buffer] = []
-        noted: list[Op] = []
-        greatest = -1
-        for op in ops[at:] if at else ops:
-            if op[0] != BATCH:
-                break
-            _, data, length, _, last, max_timestamp = batch = op
-            if parts and size + length > room:
-                break
-            parts.append(data)
-            noted.append(batch)
-            size += length
-            if max_timestamp > greatest:
-                greatest = max_timestamp
+        segment = self._segment_for(ops[at])
+        run = self._run(ops, at, segment.size)
+        parts = [op[1] for op in run]
+        start = position = segment.size
+        size = start + sum(op[2] for op in run)
         if is_held:
             self._reserve(segment, size)
             turn.after.append(partial(self._write_late, segment, start, parts))
         else:
             self._write(segment, start, parts)
+            segment.readable = size
         if self.is_async:
             self._host.mark_unsynced(self, turn.now)
         self.unsynced[segment] = None
         interval = self.settings.index_interval_bytes
-        position = start
-        for _, _, length, base, last, max_timestamp in noted:
+        for _, _, length, base, last, max_timestamp in run:
             segment.note(position, length, base, last, max_timestamp, interval)
             position += length
         segment.size = size
-        if not is_held:
-            segment.readable = size
-        self._begun.end_offset = last + 1
+        end = self._begun.end_offset = run[-1][4] + 1
         if not self.is_async:
-            body = turn.body
-            length = BATCH_HEAD_SIZE + size - start
-            body.add(
-                BATCH_ITEM.pack(_KIND, length, self.uid, segment.base, start, last + 1, greatest)
+            length, greatest = BATCH_HEAD_SIZE + size - start, max(op[5] for op in run)
+            turn.body.add(
+                BATCH_ITEM.pack(_KIND, length, self.uid, segment.base, start, end, greatest)
             )
             for data in parts:
-                body.add(data)
-        return at + len(noted)
+                turn.body.add(data)
+        return at + len(run)
+
+    def _run(self, ops: list[Op], at: int, size: int) -> list[Op]:
+        """The batches from `at` on that go into one segment; the first one always does."""
+        room = self.settings.segment_bytes
+        run: list[Op] = []
+        for op in ops[at:] if at else ops:
+            size += op[2] if op[0] == BATCH else 0
+            if op[0] != BATCH or (run and size > room):
+                break
+            run.append(op)
+        return run
 
     def _begin_one(self, turn: Turn, op: Op) -> None:
         """A single batch of a log that is not held: what most turns are made of. Raises OSError."""

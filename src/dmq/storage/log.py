@@ -331,16 +331,8 @@ class Log(Layout):
                 at += 1
                 continue
             try:
-                if not (turn.takes_batches or self.is_async):
-                    raise OSError(errno.ENOSPC, "the journal has no room")
-                if len(ops) == 1 and not is_held:
-                    self._begin_one(turn, ops[at])
-                    at = 1
-                else:
-                    at = self._begin_batches(turn, ops, at, is_held)
+                at = self._begin_some(turn, ops, at)
             except (OSError, BadBatchError) as error:
-                if isinstance(error, BadBatchError):
-                    self._note_damage(error)
                 self._refuse(turn, ops[at:], error)
                 break
         if not is_held:
@@ -352,8 +344,18 @@ class Log(Layout):
         turn.logs.append(self)
         return True
 
+    def _begin_some(self, turn: Turn, ops: list[Op], at: int) -> int:
+        if not (turn.takes_batches or self.is_async):
+            raise OSError(errno.ENOSPC, "the journal has no room")
+        if len(ops) == 1 and not self._is_held:
+            self._begin_one(turn, ops[0])
+            return 1
+        return self._begin_batches(turn, ops, at, self._is_held)
+
     def _refuse(self, turn: Turn, rest: Iterable[Op], error: Exception) -> None:
         """The disk took no more batches: all that depends on them did not happen."""
+        if isinstance(error, BadBatchError):
+            self._note_damage(error)
         for op in rest:
             if op[0] in (START, SWAP, MODE):
                 self._begin_small(turn, op)

@@ -16,7 +16,7 @@ from typing import Protocol
 from dmq.errors import CorruptError, StorageError
 from dmq.storage import items, journal, meta
 from dmq.storage.files import Files
-from dmq.storage.image import Image
+from dmq.storage.image import Image, Told
 from dmq.storage.journal import Journal
 from dmq.storage.log import LOGS
 from dmq.storage.meta import Meta
@@ -93,29 +93,33 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
     for log in logs:
         writer.noted_state(log.state.uid, log.state_time, numbers[log.state_number])
     if replay.broker is not None:
-        writer.noted_state(0, replay.broker.time, numbers[replay.broker.number])
+        writer.noted_state(0, replay.broker.seq, numbers[replay.broker.number])
     return Recovered(directory, writer, logs, replay.next_uid, report)
 
 
 def _images(replay: Replay) -> list[Image]:
     images = []
-    for uid, events in replay.events.items():
+    for uid, told in _live(replay).items():
         image = Image(uid)
         if replay.gaps:
-            notes = [e.time for e in events if isinstance(e.item, items.State | items.Flushed)]
+            notes = [e.seq for e in told.events if isinstance(e.item, items.State | items.Flushed)]
             newest = max(notes, default=-1)
             lost = min((gap for gap in replay.gaps if gap > newest), default=None)
-            events = [e for e in events if lost is None or e.time < lost]
-        image.apply_all(events)
+            told = told if lost is None else told.before(lost)
+        image.apply_all(told)
         if image.state is not None:
             images.append(image)
     return images
 
 
+def _live(replay: Replay) -> dict[int, Told]:
+    return {uid: told for uid, told in replay.logs.items() if uid not in replay.dropped}
+
+
 def _restore(files: Files, replay: Replay) -> list[RecoveredLog]:
     report = replay.report
     if report.is_clean and report.rotten is None:
-        return [adopt_clean(events[-1]) for events in replay.events.values()]
+        return [adopt_clean(told.events[-1]) for told in _live(replay).values()]
     images = _images(replay)
     if replay.files:
         # What was read may be in the page cache only; it must not vanish after we acted on it.

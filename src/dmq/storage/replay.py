@@ -5,16 +5,14 @@ bad or missing record with a good one after it was promised, and is rot. Gives t
 items as events per log. Changes nothing on disk. Called by recovery and the log dump.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dmq.storage import items, journal
 from dmq.storage.files import File, Files
-from dmq.storage.image import Event, event_of
+from dmq.storage.image import ORDER_BITS, Event, Told, event_of
+from dmq.storage.items import BATCH_HEAD, BATCH_HEAD_SIZE, FRAME, Kind
 from dmq.storage.journal import FLAG_CLOSE, FLAG_OPEN, JournalFile, Place
-
-Record = tuple[Place, list[items.Item]]
 
 
 @dataclass(slots=True)
@@ -54,10 +52,23 @@ class Replay:
     last: Place | None = None
     gaps: list[int] = field(default_factory=list)
     """The first missing seq of every gap."""
-    events: dict[int, list[Event]] = field(default_factory=dict)
+    logs: dict[int, Told] = field(default_factory=dict)
     dropped: dict[int, None] = field(default_factory=dict)
     broker: Event | None = None
     next_uid: int = 1
+
+
+class Run:
+    """Good records one after the other in one file."""
+
+    __slots__ = ("file", "number", "places")
+
+    def __init__(self, file: File, number: int, places: list[Place]) -> None:
+        self.file, self.number, self.places = file, number, places
+
+    @property
+    def last(self) -> Place:
+        return self.places[-1]
 
 
 def read_journal(files: Files, salt: int) -> Replay:
@@ -66,120 +77,146 @@ def read_journal(files: Files, salt: int) -> Replay:
     names = files.list(journal.DIRECTORY)
     numbers = sorted(n for name in names if (n := journal.file_number(name)) is not None)
     replay.next_number = (numbers[-1] if numbers else 0) + 1
-    found: list[tuple[JournalFile, list[Record]]] = []
-    suspects: list[tuple[File, int]] = []
-    oldest = 0
+    runs: list[Run] = []
+    suspects: list[Run] = []
+    oldest = newest = 0
     for number in reversed(numbers):
-        if number < oldest:
+        run = _open(files, number)
+        run.places = [place for place, _ in journal.read_records(run.file, number, salt)]
+        if run.places:
+            replay.last = run.last
+            oldest, newest = run.last.oldest, number
             break
-        file = files.open(journal.file_name(number))
-        file.forget_cache()
-        records = _read_file(file, number, salt)
-        if not records:
-            suspects.append((file, number))
-            continue
-        if not found:
-            replay.last = records[-1][0]
-            oldest = replay.last.oldest
-        found.append((JournalFile(number, file, records[-1][0].seq), records))
-    found.reverse()
-    replay.files = [file for file, _ in found]
-    _judge(replay, found, suspects, oldest, salt)
+        suspects.append(run)
+    for number in [number for number in numbers if oldest <= number <= newest]:
+        run = _open(files, number)
+        _read(replay, run, salt, 0)
+        (runs if run.places else suspects).append(run)
+    _judge(replay, runs, suspects, oldest, salt)
+    replay.files = [JournalFile(run.number, run.file, run.last.seq) for run in _by_file(runs)]
     used = {journal.file_name(file.number) for file in replay.files}
     every = [f"{journal.DIRECTORY}/{name}" for name in names]
     replay.spares = [name for name in every if name not in used]
-    _collect(replay, [record for _, records in found for record in records])
+    replay.report.is_new = replay.report.records == 0
     return replay
 
 
-def _read_file(file: File, number: int, salt: int, start: int = 0) -> list[Record]:
-    records = []
-    for place, body in journal.read_records(file, number, salt, start):
-        records.append((place, [*items.decode(body, 0, place.length, place.position)]))
-    return records
+def _open(files: Files, number: int) -> Run:
+    file = files.open(journal.file_name(number))
+    file.forget_cache()
+    return Run(file, number, [])
 
 
-def _judge(
-    replay: Replay,
-    found: list[tuple[JournalFile, list[Record]]],
-    suspects: list[tuple[File, int]],
-    oldest: int,
-    salt: int,
-) -> None:
-    """Find gaps; take in the good records behind them."""
+def _by_file(runs: list[Run]) -> list[Run]:
+    """The last run of every file."""
+    return [*{run.number: run for run in runs}.values()]
+
+
+def _judge(replay: Replay, runs: list[Run], suspects: list[Run], oldest: int, salt: int) -> None:
+    """Find gaps. If there are any, take in the good records behind them too."""
     report = replay.report
-    last = replay.last
-    report.is_clean = last is not None and bool(last.flags & FLAG_CLOSE)
-    for file, number in suspects:
-        _salvage(found, file, number, salt, 0)
-    for used, records in [*found]:
-        is_newest = used.number == found[-1][0].number
-        end = records[-1][0]
-        follower = next((r[0][0].seq for f, r in found if f.number > used.number), None)
-        is_gap = follower is not None and follower != end.seq + 1
-        if is_gap or (is_newest and not report.is_clean):
-            _salvage(found, used.file, used.number, salt, end.end)
-    every = sorted((record[0].seq, record[0].number) for _, records in found for record in records)
-    if every and every[0][1] != oldest:
+    report.is_clean = replay.last is not None and bool(replay.last.flags & FLAG_CLOSE)
+    found = [more for run in suspects for more in _salvage(run, salt)]
+    for at, run in enumerate([*runs]):
+        follower = runs[at + 1].places[0].seq if at + 1 < len(runs) else None
+        is_gap = follower is not None and follower != run.last.seq + 1
+        if is_gap or (follower is None and not report.is_clean):
+            found += _salvage(run, salt)
+    every = sorted([*runs, *found], key=lambda run: run.places[0].seq)
+    if every and every[0].places[0].number != oldest:
         replay.gaps.append(0)
         report.rotten = f"journal file {oldest} is missing or begins with a bad record"
-    for (before, _), (after, _) in pairwise(every):
-        if after != before + 1:
-            replay.gaps.append(before + 1)
-            report.rotten = f"records {before + 1} to {after - 1} of {every[-1][0]}"
-    replay.files = sorted({f.number: f for f, _ in found}.values(), key=lambda f: f.number)
-    report.torn = _torn(replay, salt)
+    for before, after in pairwise(every):
+        if after.places[0].seq != before.last.seq + 1:
+            replay.gaps.append(before.last.seq + 1)
+            report.rotten = f"records {before.last.seq + 1} to {after.places[0].seq - 1}"
+    report.torn = _torn(replay, runs, salt)
+    if found:
+        _read_again(replay, every, salt)
+        runs[:] = every
 
 
-def _salvage(
-    found: list[tuple[JournalFile, list[Record]]], file: File, number: int, salt: int, start: int
-) -> None:
+def _salvage(run: Run, salt: int) -> list[Run]:
     """Good records of this file behind a bad one."""
-    seq = 0
-    while (place := journal.find_record(file, number, salt, start, seq)) is not None:
-        records = _read_file(file, number, salt, place.position - journal.HEADER_SIZE)
-        found.append((JournalFile(number, file, records[-1][0].seq), records))
-        found.sort(key=lambda pair: pair[1][0][0].seq)
-        start, seq = records[-1][0].end, records[-1][0].seq
+    found: list[Run] = []
+    start = run.last.end if run.places else 0
+    seq = run.last.seq if run.places else 0
+    while (place := journal.find_record(run.file, run.number, salt, start, seq)) is not None:
+        at = place.position - journal.HEADER_SIZE
+        places = [p for p, _ in journal.read_records(run.file, run.number, salt, at)]
+        found.append(Run(run.file, run.number, places))
+        start, seq = places[-1].end, places[-1].seq
+    return found
 
 
-def _torn(replay: Replay, salt: int) -> str | None:
+def _read_again(replay: Replay, runs: list[Run], salt: int) -> None:
+    """Everything in order of seq, now that more was found."""
+    report = replay.report
+    replay.logs, replay.dropped, replay.broker = {}, {}, None
+    report.records, report.open_seqs = 0, []
+    for run in runs:
+        start = run.places[0].position - journal.HEADER_SIZE
+        run.places = []
+        _read(replay, run, salt, start)
+    replay.last = runs[-1].last
+
+
+def _torn(replay: Replay, runs: list[Run], salt: int) -> str | None:
     """Whether the newest file goes on with the header of a record that is not all there."""
     last = replay.last
     if last is None or replay.report.is_clean:
         return None
-    file = replay.files[-1].file
-    head = file.read_at(last.end, journal.HEADER_SIZE)
+    head = runs[-1].file.read_at(last.end, journal.HEADER_SIZE)
     header = journal.read_header(head, 0, last.number, salt)
     return None if header is None else f"record {header[0].seq} in file {last.number}"
 
 
-def _collect(replay: Replay, records: Iterable[Record]) -> None:
+# ---- what the records say
+
+
+def _read(replay: Replay, run: Run, salt: int, start: int) -> None:
+    """Take in the records of one file from `start` on."""
     report = replay.report
-    for place, found in records:
+    for place, body in journal.read_records(run.file, run.number, salt, start):
+        run.places.append(place)
         report.records += 1
         report.last_seq = place.seq
         if place.flags & (FLAG_OPEN | FLAG_CLOSE):
             report.open_seqs.append(place.seq)
-        for item in found:
-            _collect_item(replay, item, place.seq, place.number)
-    report.is_new = report.records == 0
+        _take(replay, place, body)
 
 
-def _collect_item(replay: Replay, item: items.Item, seq: int, number: int) -> None:
-    if isinstance(item, items.Batch):
-        if item.uid not in replay.dropped:
-            replay.events.setdefault(item.uid, []).append(Event(seq, False, item, number))
-    elif isinstance(item, items.Open):
-        event = event_of(item, seq, number)
-        if replay.broker is None or event.time >= replay.broker.time:
+def _take(replay: Replay, place: Place, body: memoryview) -> None:
+    """Every item of a record; BATCHes, the many, without a function each."""
+    order = place.seq << ORDER_BITS
+    number, origin, end = place.number, place.position, place.length
+    logs = replay.logs
+    position = 0
+    while position < end:
+        kind, length = FRAME.unpack_from(body, position)
+        position += FRAME.size
+        if kind == Kind.BATCH:
+            uid, segment, byte, end_offset, greatest = BATCH_HEAD.unpack_from(body, position)
+            at = origin + position + BATCH_HEAD_SIZE
+            size = length - BATCH_HEAD_SIZE
+            told = logs.get(uid) or logs.setdefault(uid, Told())
+            told.batches.append((order, segment, byte, size, number, at, end_offset, greatest))
+        else:
+            _take_item(replay, items.decode_item(body, kind, position, length), order, number)
+        order += 1
+        position += length
+
+
+def _take_item(replay: Replay, item: items.Item, order: int, number: int) -> None:
+    if isinstance(item, items.Open):
+        event = event_of(item, order, number)
+        if replay.broker is None or event.order >= replay.broker.order:
             replay.broker = event
         replay.next_uid = max(replay.next_uid, item.next_uid)
     elif isinstance(item, items.Drop):
-        replay.events.pop(item.uid, None)
         replay.dropped[item.uid] = None
         replay.next_uid = max(replay.next_uid, item.uid + 1)
-    elif not isinstance(item, items.Close) and item.uid not in replay.dropped:
-        replay.events.setdefault(item.uid, []).append(event_of(item, seq, number))
+    elif not isinstance(item, items.Close):
+        replay.logs.setdefault(item.uid, Told()).events.append(event_of(item, order, number))
         if isinstance(item, items.State):
             replay.next_uid = max(replay.next_uid, item.uid + 1)

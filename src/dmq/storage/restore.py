@@ -6,7 +6,9 @@ point is damage: noted, kept, never cut. Files of an async log may have more tha
 knows: they are read on for as long as crc, offset and epoch fit. Called by recovery.
 """
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from operator import itemgetter
 
 from crc32c import crc32c
 
@@ -14,13 +16,15 @@ from dmq.errors import StorageError
 from dmq.records import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from dmq.storage import items
 from dmq.storage.files import Buffer, File, Files
-from dmq.storage.image import Event, Image, Pending
+from dmq.storage.image import Bytes, Event, Image
 from dmq.storage.items import Damage
 from dmq.storage.journal import JournalFile
 from dmq.storage.log import LOGS, Host, Log, LogSettings
 from dmq.storage.quarantine import LOST, move
 from dmq.storage.replay import Report
 
+_number = itemgetter(4)
+"""Journal file of a batch."""
 _SUFFIXES = ("log", "index", "timeindex")
 
 
@@ -60,7 +64,7 @@ def adopt_clean(event: Event) -> RecoveredLog:
     assert isinstance(state, items.State)
     trusted = {segment.base: segment.size for segment in state.segments}
     base = state.segments[-1].base
-    return RecoveredLog(state, trusted, set(), base, event.time, event.number)
+    return RecoveredLog(state, trusted, set(), base, event.seq, event.number)
 
 
 class Restorer:
@@ -99,7 +103,7 @@ class Restorer:
             base: (size if base < flush[0] else flush[1] if base == flush[0] else 0)
             for base, (size, _) in image.segments.items()
         }
-        unsynced = {pending[0] for pending in image.pending} | {flush[0]}
+        unsynced = {pending[1] for pending in image.pending} | {flush[0]}
         if image.was_async:
             self._read_on(image, f"{LOGS}/{image.uid}")
             unsynced |= {base for base in image.segments if base >= flush[0]}
@@ -185,7 +189,8 @@ class Restorer:
         file = self._journal[number]
         view: memoryview | None = None
         for image in images:
-            mine = [pending for pending in image.pending if pending[3] == number]
+            first = bisect_left(image.pending, number, key=_number)
+            mine = image.pending[first : bisect_right(image.pending, number, key=_number)]
             if not mine:
                 continue
             if view is None:
@@ -193,17 +198,17 @@ class Restorer:
             self._files.make_dir(f"{LOGS}/{image.uid}")
             self._write_runs(f"{LOGS}/{image.uid}", mine, view)
 
-    def _write_runs(self, directory: str, pending: list[Pending], view: memoryview) -> None:
+    def _write_runs(self, directory: str, pending: list[Bytes], view: memoryview) -> None:
         run: list[Buffer] = []
         into, start, end = -1, 0, 0
-        for segment, byte, length, _, position in pending:
+        for _, segment, byte, length, _, position, _, _ in pending:
             if segment != into or byte != end:
                 if run:
                     self._open(directory, into).write_at(start, run)
                 into, start, end, run = segment, byte, byte, []
             run.append(view[position : position + length])
             end += length
-            self._report.replayed_bytes += length
+        self._report.replayed_bytes += sum(one[3] for one in pending)
         self._open(directory, into).write_at(start, run)
 
     def _open(self, directory: str, base: int) -> File:
@@ -219,7 +224,7 @@ class Restorer:
 
         The rest is cut off.
         """
-        last = max([p[0] for p in image.pending], default=image.flush_segment)
+        last = max([p[1] for p in image.pending], default=image.flush_segment)
         segments = {b: s for b, s in image.segments.items() if b <= last}
         present = self._files.sizes(directory)
         end = image.end_offset
