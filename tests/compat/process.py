@@ -9,11 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+from compat.eventually import eventually
 from compat.wire import EndOfConnectionError, api_ranges
 
 READY_TIMEOUT_S = 30.0
@@ -50,12 +50,15 @@ class BrokerProcess:
                 stderr=subprocess.STDOUT,
                 env={**environment, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
             )
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while not self._answers():
-            if not self.is_running or time.monotonic() > deadline:
-                self.kill()
-                raise AssertionError(f"the broker did not get ready:\n{self.log()[-6000:]}")
-            time.sleep(0.02)
+        try:
+            eventually(self._has_answered_or_ended, "the broker answers", READY_TIMEOUT_S)
+            assert self.is_running, "the broker ended"
+        except AssertionError as error:
+            self.kill()
+            raise AssertionError(f"{error}:\n{self.log()[-6000:]}") from None
+
+    def _has_answered_or_ended(self) -> bool:
+        return not self.is_running or self._answers()
 
     def _answers(self) -> bool:
         try:

@@ -7,7 +7,6 @@ The broker is a process of its own, so that its memory and its log can be looked
 import os
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -66,12 +65,12 @@ class Neighbour:
     topic: str
     rounds: int = 0
     errors: list[str] = field(default_factory=list)
-    is_wanted: bool = True
+    is_done: threading.Event = field(default_factory=threading.Event)
 
     def live(self) -> None:
         try:
             with Connection(self.bootstrap, timeout_s=30) as connection:
-                while self.is_wanted:
+                while not self.is_done.is_set():
                     self._round(connection)
         except (AssertionError, EndOfConnectionError, OSError) as error:
             self.errors.append(repr(error))
@@ -84,7 +83,7 @@ class Neighbour:
         assert [found for _, _, found in batches.records_in(part.records)] == [value]
         self.rounds += 1
         # It is there to be disturbed, not to keep a core busy.
-        time.sleep(0.01)
+        self.is_done.wait(0.01)
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +94,7 @@ def neighbour(bootstrap: str, new_topic: Callable[..., str]) -> Iterator[Neighbo
     try:
         yield one
     finally:
-        one.is_wanted = False
+        one.is_done.set()
         thread.join()
 
 
