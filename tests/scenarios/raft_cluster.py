@@ -130,6 +130,7 @@ class Host:
         self.is_recovering = False
         self.keeps_hint = False
         self.is_syncing = False
+        self.target: tuple[Voter, ...] = ()
         self.links = Links(me)
         self.core = self._make_core()
         self.was_leader_of = 0
@@ -225,6 +226,13 @@ class Host:
     def receive(self, sender: Voter, session: int, message: Message, cargo: list[Record]) -> None:
         self.core.step(sender, session, message, self.cluster.now)
         self.stage(message if isinstance(message, Append) else None, cargo)
+
+    def set_target(self, voters: tuple[Voter, ...]) -> None:
+        """What the metadata say; a broker knows them after a restart too."""
+        self.target = voters
+        if self.is_up:
+            self.core.set_target(voters, self.cluster.now)
+            self.stage()
 
     def tick(self) -> None:
         if self.is_up:
@@ -330,6 +338,21 @@ class Cluster:
             a.core.peer_changed(b.me, self.now)
             a.stage()
 
+    def exchange_digests(self) -> None:
+        """What heartbeats tell: who leads the group, and who follows whom in it."""
+        for a in self.hosts.values():
+            for b in self.hosts.values():
+                if a.is_up and b.is_up and a.links.session(b.me) and b.links.is_live(a.me):
+                    self._digest(a, b)
+
+    def _digest(self, a: Host, b: Host) -> None:
+        """`b` hears what `a` says of itself."""
+        if a.core.is_leader:
+            b.core.claimed(a.me, a.core.epoch, self.now)
+        elif b.core.leader == a.me or (b.core.is_leader and a.core.leader != b.me):
+            b.core.disclaimed(a.me, self.now)
+        b.stage()
+
     # ---- messages
 
     def post(self, sender: Voter, envelope: Envelope, cargo: list[Record]) -> None:
@@ -379,7 +402,7 @@ class Cluster:
         host.core = host._make_core()
         host.commit = host.core.commit
         host.core.start(self.now)
-        host.stage()
+        host.set_target(host.target)
 
     def wipe(self, host: Host, *, keeps_name: bool = False) -> Host:
         """An empty disk: the broker comes back under another name, as a learner."""
@@ -389,7 +412,7 @@ class Cluster:
         new = self._host(voter(host.me.node, directory), marks)
         self.hosts[host.me.node] = new
         new.core.start(self.now)
-        new.stage()
+        new.set_target(host.target)
         return new
 
     # ---- promises

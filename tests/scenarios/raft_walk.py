@@ -7,11 +7,12 @@ faults. `Profile` narrows the draw, for mutants that need a rare state.
 """
 
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from scenarios.raft_cluster import BrokenPromiseError, Cluster, Host, voter
 
-from dmq.raft import candidate, leader
+from dmq.raft import candidate, changing
 from dmq.raft.membership import is_single_step
 from dmq.raft.settings import RaftSettings
 from dmq.raft.state import Role
@@ -20,20 +21,59 @@ END_OFFSET_MAX = 12
 """Small logs meet more often."""
 
 
+WEIGHTS = {
+    "deliver": 45.0,
+    "turn": 15.0,
+    "half_turn": 6.0,
+    "produce": 7.0,
+    "stand": 4.0,
+    "change": 2.5,
+    "target": 1.0,
+    "trim": 1.5,
+    "crash": 1.5,
+    "restart": 3.0,
+    "wipe": 0.4,
+    "link": 2.0,
+    "reconnect": 2.0,
+    "time": 5.0,
+    "transfer": 1.0,
+    "refuse": 0.5,
+    "digests": 1.0,
+}
+"""How often each thing happens in a seed that has it."""
+
+CHANCES = {
+    "half_turn": 0.7,
+    "change": 0.6,
+    "target": 0.4,
+    "trim": 0.5,
+    "crash": 0.8,
+    "wipe": 0.4,
+    "link": 0.6,
+    "time": 0.5,
+    "transfer": 0.3,
+    "refuse": 0.3,
+    "digests": 0.3,
+}
+"""How many seeds have it; all have the rest."""
+
+
 @dataclass(frozen=True)
 class Profile:
-    """How likely a seed has each kind of trouble, and how long it walks."""
+    """The world of a walk."""
 
-    steps: int = 350
+    steps: int = 300
+    voters_count: int = 3
+    learners_min: int = 0
+    learners_max: int = 1
     is_async: bool = False
-    members: float = 0.6
-    trims: float = 0.5
-    wipes: float = 0.4
-    links: float = 0.6
-    targets: float = 0.4
-    crashes: float = 0.8
-    timers: float = 0.5
-    mark_loss: bool = False
+    weights: dict[str, float] = field(default_factory=lambda: WEIGHTS)
+    chances: dict[str, float] = field(default_factory=lambda: CHANCES)
+    haste: float = 0.65
+    """How often a turn follows an event at once."""
+    begins_led: bool = False
+    """The walk begins with a leader, and with the learners in the target."""
+    loses_marks: bool = False
     """A broken disk: the last mark of the last turn is lost in a crash (a mutant)."""
     keeps_name: bool = False
     """A broken broker: with an empty disk it keeps its name (a mutant)."""
@@ -41,8 +81,16 @@ class Profile:
     """A broken broker: it does not notice that its start was unclean (a mutant)."""
 
 
+def narrow(**weights: float) -> dict[str, float]:
+    """Only these things happen, and in every seed."""
+    assert weights.keys() <= WEIGHTS.keys()
+    return weights
+
+
 SAFE = Profile()
-ASYNC = Profile(is_async=True, members=0.3, trims=0.3, wipes=0.2, crashes=1.0)
+ASYNC = Profile(
+    is_async=True, chances={**CHANCES, "change": 0.3, "trim": 0.3, "wipe": 0.2, "crash": 1.0}
+)
 
 
 class Walk:
@@ -53,7 +101,11 @@ class Walk:
         self.profile = profile
         settings = RaftSettings(window=rng.choice([1, 2, 4]), retry_ms=200, promote_ms=200)
         self.cluster = Cluster(
-            3, rng.choice([0, 1, 1]), seed=seed, settings=settings, is_async=profile.is_async
+            profile.voters_count,
+            rng.randint(profile.learners_min, profile.learners_max),
+            seed=seed,
+            settings=settings,
+            is_async=profile.is_async,
         )
         self.cluster.splits = True
         self.hosts = self.cluster.hosts
@@ -62,33 +114,38 @@ class Walk:
             host.keeps_hint = rng.random() < 0.5
             host.core.start(0)
         self.cluster.connect_all()
+        if profile.begins_led:
+            self._elect_first()
 
-    def _draw(self) -> tuple[list, list[float]]:
-        profile, rng = self.profile, self.rng
-        table = [
-            (self.deliver, 45.0, 1.0),
-            (self.turn, 22.0, 1.0),
-            (self.produce, 7.0, 1.0),
-            (self.stand, 5.0, 1.0),
-            (self.half_turn, 4.0, 0.7),
-            (self.change, 2.5, profile.members),
-            (self.target, 1.0, profile.targets),
-            (self.trim, 1.5, profile.trims),
-            (self.crash, 1.5, profile.crashes),
-            (self.restart, 3.0, 1.0),
-            (self.wipe, 0.4, profile.wipes),
-            (self.link, 2.0, profile.links),
-            (self.reconnect, 2.0, 1.0),
-            (self.time, 5.0, profile.timers),
-            (self.transfer, 1.0, 0.3),
-            (self.refuse, 0.5, 0.3),
-        ]
+    def _draw(self) -> tuple[list[Callable[[], None]], list[float]]:
+        rng, weights, chances = self.rng, self.profile.weights, self.profile.chances
+        is_narrow = weights is not WEIGHTS
         drawn = [
-            (action, weight * rng.choice([0.5, 1, 2]))
-            for action, weight, chance in table
-            if rng.random() < chance
+            (getattr(self, name), weight * rng.choice([0.5, 1, 2]))
+            for name, weight in weights.items()
+            if is_narrow or rng.random() < chances.get(name, 1.0)
         ]
         return [action for action, _ in drawn], [weight for _, weight in drawn]
+
+    def _elect_first(self) -> None:
+        first = self.hosts[1]
+        for host in self.hosts.values():
+            host.set_target(tuple(h.me for h in self.hosts.values()))
+        candidate.stand(first.core._state, 0)
+        first.stage()
+        self.settle()
+
+    def settle(self) -> None:
+        """Let everything arrive, in order."""
+        self.cluster.splits = False
+        while True:
+            for host in self.hosts.values():
+                host.turn()
+            if not self.cluster.net:
+                break
+            while self.cluster.net:
+                self.cluster.deliver()
+        self.cluster.splits = True
 
     def run(self) -> dict[str, int]:
         choices = self.rng.choices
@@ -98,6 +155,35 @@ class Walk:
                 self.cluster.check_logs()
         self.cluster.check_logs()
         return self.cluster.reached
+
+    # ---- afterwards
+
+    def heal(self) -> None:
+        """All faults end; everybody can hear everybody."""
+        cluster = self.cluster
+        cluster.splits = False
+        cluster.net.clear()
+        for host in self.hosts.values():
+            cluster.restart(host)
+        names = list(self.hosts.values())
+        for index, a in enumerate(names):
+            for b in names[index + 1 :]:
+                cluster.disconnect(a, b)
+                cluster.connect(a, b)
+
+    def live(self, duration_ms: int, step_ms: int = 5) -> None:
+        """Time passes without faults: messages arrive in order, timers fire, turns end."""
+        cluster = self.cluster
+        until = cluster.now + duration_ms
+        while cluster.now < until:
+            cluster.now += step_ms - cluster.now % step_ms
+            for host in self.hosts.values():
+                host.tick()
+                host.turn()
+            if cluster.now % 100 == 0:
+                cluster.exchange_digests()
+            for _ in range(len(cluster.net)):
+                cluster.deliver()
 
     # ---- whom
 
@@ -115,13 +201,23 @@ class Walk:
         if not net:
             self.turn()
             return
-        index = rng.randrange(len(net)) if rng.random() < 0.5 else 0
+        index = rng.randrange(len(net)) if rng.random() < 0.6 else 0
         if rng.random() < 0.04:
             net.pop(index)
         else:
-            self.cluster.deliver(index, keeps=rng.random() < 0.06)
+            flight = self.cluster.deliver(index, keeps=rng.random() < 0.06)
+            host = self.hosts[flight.envelope.to.node]
+            self.follow_up(host)
         if len(net) > 60:
             net.pop(rng.randrange(len(net)))
+
+    def follow_up(self, host: Host) -> None:
+        """Mostly a turn follows an event, in part or whole."""
+        dice = self.rng.random()
+        if dice < self.profile.haste:
+            host.turn()
+        elif dice < self.profile.haste + 0.1:
+            host.begin_turn()
 
     def turn(self) -> None:
         host = self.any_host()
@@ -141,6 +237,7 @@ class Walk:
             host.produce(self.rng.choice([1, 1, 2]))
             if self.rng.random() < 0.3:
                 host.log.flushed = host.log.end_offset
+            self.follow_up(host)
 
     def stand(self) -> None:
         """Without pre-vote, rank or lease: safety must not need them."""
@@ -149,12 +246,13 @@ class Walk:
         if not host.is_up or state.role is Role.LEADER or state.me not in state.voters:
             return
         if not state.is_recovering and not state.is_damaged:
-            candidate.stand(state, self.cluster.now)
+            candidate.stand(state, self.cluster.now, is_transfer=self.rng.random() < 0.8)
             host.stage()
+            self.follow_up(host)
 
     def change(self) -> None:
         host = self.any_leader()
-        if host is None or not leader.may_change(host.core._state):
+        if host is None or not changing.may_change(host.core._state):
             return
         state = host.core._state
         voters = list(state.voters)
@@ -166,22 +264,24 @@ class Walk:
         elif len(voters) < 4:
             voters.insert(self.rng.randrange(len(voters) + 1), other)
         assert is_single_step(state.voters, voters)
-        leader.change_voters(state, tuple(voters), self.cluster.now)
+        changing.change_voters(state, tuple(voters), self.cluster.now)
         host.stage()
+        self.follow_up(host)
         self.cluster.count("change")
 
     def target(self) -> None:
         names = [host.me for host in self.hosts.values()]
         chosen = tuple(self.rng.sample(names, self.rng.randint(1, len(names))))
         for host in self.hosts.values():
-            if host.is_up and self.rng.random() < 0.9:
-                host.core.set_target(chosen, self.cluster.now)
-                host.stage()
+            if self.rng.random() < 0.9:
+                host.set_target(chosen)
 
     def trim(self) -> None:
         host = self.any_leader()
         if host is not None and host.log.end.change < 6:
-            offset = self.rng.randint(host.log.start, max(host.log.start, host.core.commit.offset))
+            offset = host.core.high_watermark
+            if self.rng.random() < 0.5:
+                offset = self.rng.randint(host.log.start, offset)
             host.core.request_log_start(offset, self.cluster.now)
             host.stage()
 
@@ -197,7 +297,7 @@ class Walk:
         if self.profile.forgets_loss:
             host.is_recovering = False
         if (
-            self.profile.mark_loss
+            self.profile.loses_marks
             and len(log.marks) > 1
             and log.marks.last.offset == log.end_offset
         ):
@@ -238,6 +338,9 @@ class Walk:
             self.cluster.suspect(a, b)
         else:
             self.cluster.revive(a, b)
+
+    def digests(self) -> None:
+        self.cluster.exchange_digests()
 
     def reconnect(self) -> None:
         self.cluster.connect_all()

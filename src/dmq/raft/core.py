@@ -52,7 +52,8 @@ settings.py, the messages in messages.py. Called by the broker's partition and b
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dmq.raft import candidate, follower, leader, voting
+from dmq.raft import candidate, changing, follower, leader, voting
+from dmq.raft.facts import Facts
 from dmq.raft.leader import Want
 from dmq.raft.links import Links
 from dmq.raft.marks import Marks
@@ -86,10 +87,10 @@ class Ready(NamedTuple):
     """Whether messages wait for the sync of this turn."""
 
 
-class RaftCore:
+class RaftCore(Facts):
     """One replica of one group; see the module."""
 
-    __slots__ = ("_state",)
+    __slots__ = ()
 
     def __init__(
         self,
@@ -117,114 +118,6 @@ class RaftCore:
     def __repr__(self) -> str:
         s = self._state
         return f"<RaftCore {s.role.value} epoch={s.epoch} end={tuple(s.log.end)}>"
-
-    # ---- facts
-
-    @property
-    def role(self) -> Role:
-        return self._state.role
-
-    @property
-    def is_leader(self) -> bool:
-        return self._state.leading is not None
-
-    @property
-    def epoch(self) -> int:
-        return self._state.epoch
-
-    @property
-    def vote(self) -> Voter | None:
-        return self._state.vote
-
-    @property
-    def leader(self) -> Voter | None:
-        """Whom to send clients to; None if it is unknown or can't be heard."""
-        s = self._state
-        return s.leader if s.is_leader_live else None
-
-    @property
-    def marks(self) -> Marks:
-        return self._state.log.marks
-
-    @property
-    def end(self) -> Position:
-        return self._state.log.end
-
-    @property
-    def durable_end(self) -> Position:
-        return self._state.log.durable
-
-    @property
-    def commit(self) -> Position:
-        return self._state.log.commit
-
-    @property
-    def high_watermark(self) -> int:
-        return self._state.log.commit.offset
-
-    @property
-    def log_start(self) -> int:
-        return self._state.log.log_start
-
-    @property
-    def voters(self) -> tuple[Voter, ...]:
-        return self._state.voters
-
-    @property
-    def deadline(self) -> int | None:
-        return self._state.deadline
-
-    @property
-    def can_append(self) -> bool:
-        """Whether records may be appended here: as soon as elected (SERVE), not in a handover."""
-        leading = self._state.leading
-        return leading is not None and leading.handover is None
-
-    @property
-    def knows_latest(self) -> bool:
-        """Whether the high watermark reached our own mark, so that it may be told (KIP-207)."""
-        leading = self._state.leading
-        return leading is not None and self.high_watermark >= leading.mark.offset
-
-    @property
-    def may_lease(self) -> bool:
-        """Whether answers may rest on a lease; void once an heir was told to stand."""
-        leading = self._state.leading
-        return leading is not None and not leading.is_handing_over
-
-    @property
-    def is_recovering(self) -> bool:
-        return self._state.is_recovering
-
-    @property
-    def is_damaged(self) -> bool:
-        return self._state.is_damaged
-
-    @property
-    def unclean_elections(self) -> int:
-        """Elections that this replica won with votes of replicas that may have lost records."""
-        return self._state.unclean_elections
-
-    def has(self, p: Position) -> bool:
-        """Whether `p` is a position of this log; false for a position that was cut."""
-        return self._state.log.has(p)
-
-    def in_sync(self, now: int, lag_ms: int) -> tuple[Voter, ...]:
-        """The ISR as the leader sees it, in replica order; () if we don't lead."""
-        s = self._state
-        return leader.in_sync(s, now, lag_ms) if s.leading is not None else ()
-
-    def durable_count(self, p: Position) -> int:
-        """How many voters have `p` durably, as the leader knows (min.insync.replicas)."""
-        s = self._state
-        if s.leading is None:
-            return 0
-        return sum(leader.durable_end(s, voter) >= p for voter in s.voters)
-
-    def matches(self) -> dict[Voter, Position]:
-        """What each follower, learner and observer has durably, as the leader knows."""
-        leading = self._state.leading
-        return {v: p.match for v, p in leading.followers.items()} if leading is not None else {}
 
     # ---- inputs
 
@@ -293,7 +186,7 @@ class RaftCore:
     def transfer(self, to: Voter, now: int) -> bool:
         """Hand the leadership over; False if that can't be begun."""
         s = self._state
-        return s.leading is not None and leader.transfer(s, to, now)
+        return s.leading is not None and changing.transfer(s, to, now)
 
     def resign(self, now: int) -> None:
         """Lead no more, without an heir."""
@@ -310,12 +203,12 @@ class RaftCore:
         s = self._state
         s.target, s.observers = voters, observers
         if s.leading is not None:
-            leader.set_target(s, now)
+            changing.set_target(s, now)
 
     def request_log_start(self, offset: int, now: int) -> None:
         """Let the log start here, or at the high watermark, once a mark that says so commits."""
         if self._state.leading is not None:
-            leader.request_log_start(self._state, offset, now)
+            changing.request_log_start(self._state, offset, now)
 
     def repaired(self, now: int) -> None:
         """All bytes are good again."""

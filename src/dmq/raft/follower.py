@@ -91,11 +91,8 @@ def _heal(s: State) -> None:
 def peer_changed(s: State, peer: Voter, now: int) -> None:
     if peer == s.leader:
         _leader_link_changed(s, now)
-    elif not s.is_leader_live:
-        before = s.deadline
-        s.await_election(now)
-        if before is not None and s.deadline is not None:
-            s.deadline = min(before, s.deadline)  # News of others is no reason to wait longer.
+    elif not s.is_leader_live and (s.deadline is None or s.vote in (None, s.me)):
+        s.hasten_election(now)  # Unless somebody is trying with our vote.
 
 
 def _leader_link_changed(s: State, now: int) -> None:

@@ -18,7 +18,7 @@ from dmq.types import Position, Voter
 
 if TYPE_CHECKING:
     from dmq.raft.candidate import Standing
-    from dmq.raft.leader import Leading
+    from dmq.raft.leading import Leading
 
 
 class Role(Enum):
@@ -226,6 +226,13 @@ class State:
         if rank:
             delay_ms += rank * self.settings.rank_ms + self._jitter()
         self.deadline = now + delay_ms
+
+    def hasten_election(self, now: int, without: Voter | None = None) -> None:
+        """The order of succession changed in our favour, or not: never a reason to wait longer."""
+        before = self.deadline
+        self.await_election(now, without=without)
+        if before is not None and self.deadline is not None:
+            self.deadline = min(before, self.deadline)
 
     def retry_delay(self) -> int:
         """How long to wait before standing again."""

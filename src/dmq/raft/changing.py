@@ -1,0 +1,100 @@
+"""Marks in the middle of an epoch: voters and log start change; the leadership is handed over.
+
+One change at a time (the rule CHANGE), one voter more or less with each, and never the leader itself:
+it hands over first. membership.py says which step comes next; this module writes it down when it is
+allowed. Called by leader.py when something was committed, a peer changed or time passed.
+"""
+
+from dmq.raft import membership
+from dmq.raft.leading import (
+    Handover,
+    check_quorum,
+    durable_end,
+    leading_of,
+    reschedule,
+    set_followers,
+)
+from dmq.raft.membership import ChangeVoters, HandOver
+from dmq.raft.messages import TimeoutNow
+from dmq.raft.state import State
+from dmq.raft.view import position_of
+from dmq.types import Mark, Voter
+
+
+def may_change(s: State) -> bool:
+    """CHANGE: our own mark is committed, and so is every change (Ongaro's erratum of 2015)."""
+    return s.log.commit.epoch == s.epoch and position_of(s.log.marks.last) <= s.log.commit
+
+
+def take_next_step(s: State, now: int) -> None:
+    """Move the log start or the membership on by one mark, if one is wanted and allowed."""
+    leading = leading_of(s)
+    if not may_change(s) or leading.handover is not None:
+        return
+    if leading.wanted_start > s.log.log_start:
+        _add_change(s, s.voters, leading.wanted_start, now)
+    elif s.target:
+        _step_to_target(s, now)
+
+
+def _step_to_target(s: State, now: int) -> None:
+    followers, promote_ms = leading_of(s).followers, s.settings.promote_ms
+    step = membership.next_step(
+        s.me,
+        s.voters,
+        s.target,
+        lambda v: v in followers and followers[v].is_ready_to_vote(now, promote_ms),
+        s.links.is_live,
+    )
+    if isinstance(step, ChangeVoters):
+        change_voters(s, step.voters, now)
+    elif isinstance(step, HandOver):
+        transfer(s, max(step.to, key=lambda v: durable_end(s, v)), now)
+
+
+def change_voters(s: State, voters: tuple[Voter, ...], now: int) -> None:
+    assert may_change(s), (s.log.commit, s.log.marks.last)
+    assert membership.is_single_step(s.voters, voters), (s.voters, voters)
+    assert s.me in voters, "a leader hands over before it removes itself"
+    _add_change(s, voters, s.log.marks.last.log_start, now)
+
+
+def _add_change(s: State, voters: tuple[Voter, ...], log_start: int, now: int) -> None:
+    end = s.log.end
+    s.log.add_mark(Mark(s.epoch, end.change + 1, end.offset, voters, log_start))
+    set_followers(s, end, now)
+    check_quorum(s, now)
+
+
+def set_target(s: State, now: int) -> None:
+    set_followers(s, s.log.end, now)
+    take_next_step(s, now)
+
+
+def request_log_start(s: State, offset: int, now: int) -> None:
+    leading = leading_of(s)
+    leading.wanted_start = max(leading.wanted_start, min(offset, s.log.commit.offset))
+    take_next_step(s, now)
+
+
+def transfer(s: State, to: Voter, now: int) -> bool:
+    """Hand the leadership to a live voter: it catches up, then stands at once (thesis 3.10)."""
+    leading = leading_of(s)
+    if leading.handover is not None or to == s.me or to not in s.voters:
+        return False
+    if not s.links.is_live(to):
+        return False
+    leading.handover = Handover(to, now + s.settings.transfer_ms, is_sent=False)
+    reschedule(s, now)
+    hand_over(s, now)
+    return True
+
+
+def hand_over(s: State, now: int) -> None:
+    leading = leading_of(s)
+    handover = leading.handover
+    if handover is None or handover.is_sent:
+        return
+    if durable_end(s, handover.to) == s.log.end:
+        leading.handover = handover._replace(is_sent=True)
+        s.send(handover.to, TimeoutNow(s.epoch))

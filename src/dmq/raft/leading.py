@@ -1,0 +1,110 @@
+"""What a leader knows of its group, and when it must look at it again.
+
+Progress of every follower, learner and observer, the handover under way, the countdown of a leader that
+nobody follows. An idle leader with a quorum has no deadline at all. Not to be confused with leader.py,
+which acts on this; changing.py does too.
+"""
+
+from typing import NamedTuple
+
+from dmq.raft.progress import Progress
+from dmq.raft.quorum import NOTHING, majority
+from dmq.raft.state import State
+from dmq.types import Mark, Position, Voter
+
+
+class Handover(NamedTuple):
+    """A leadership transfer under way."""
+
+    to: Voter
+    until: int
+    is_sent: bool
+
+
+class Leading:
+    """What only a leader knows."""
+
+    __slots__ = ("followers", "handover", "mark", "quorum_lost_at", "retry_at", "wanted_start")
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+        """The one that began this epoch."""
+        self.followers: dict[Voter, Progress] = {}
+        self.quorum_lost_at: int | None = None
+        self.retry_at: int | None = None
+        """When to look for followers that owe an answer."""
+        self.handover: Handover | None = None
+        self.wanted_start = 0
+        """Where the log shall start as soon as a mark may say so."""
+
+    @property
+    def is_handing_over(self) -> bool:
+        """The heir was told to stand: our lease is void."""
+        return self.handover is not None and self.handover.is_sent
+
+
+def leading_of(s: State) -> Leading:
+    assert s.leading is not None, s.role
+    return s.leading
+
+
+def set_followers(s: State, start: Position, now: int) -> None:
+    """Progress for every voter, learner and observer; those known keep theirs."""
+    leading = leading_of(s)
+    voters = s.voters
+    replicas = dict.fromkeys((*voters, *s.target, *s.observers))
+    replicas.pop(s.me, None)
+    known = leading.followers
+    leading.followers = {}
+    for replica in replicas:
+        progress = known.get(replica)
+        if progress is None:
+            session = s.links.session(replica)
+            progress = Progress(start, session, now, is_learner=replica not in voters)
+        progress.is_learner = replica not in voters
+        leading.followers[replica] = progress
+    reschedule(s, now)
+
+
+def durable_end(s: State, voter: Voter) -> Position:
+    """What a voter has durably, as far as we know."""
+    if voter == s.me:
+        return s.log.durable
+    progress = leading_of(s).followers.get(voter)
+    return progress.match if progress is not None else NOTHING
+
+
+def check_quorum(s: State, now: int) -> None:
+    """Begin or end the countdown of a leader that a majority does not follow."""
+    leading = leading_of(s)
+    heard = sum(voter == s.me or _follows(s, voter) for voter in s.voters)
+    if heard >= majority(len(s.voters)):
+        leading.quorum_lost_at = None
+    elif leading.quorum_lost_at is None:
+        leading.quorum_lost_at = now
+    reschedule(s, now)
+
+
+def _follows(s: State, voter: Voter) -> bool:
+    progress = leading_of(s).followers.get(voter)
+    return progress is not None and progress.follows and s.links.is_live(voter)
+
+
+def reschedule(s: State, now: int) -> None:
+    """The next moment that needs a look; an idle leader with a quorum needs none."""
+    leading, settings = leading_of(s), s.settings
+    moments = []
+    if leading.quorum_lost_at is not None:
+        moments.append(leading.quorum_lost_at + settings.check_quorum_ms)
+    if leading.handover is not None:
+        moments.append(leading.handover.until)
+    if leading.retry_at is not None:
+        moments.append(leading.retry_at)
+    for replica, progress in leading.followers.items():
+        if progress.wait_until > now:
+            moments.append(progress.wait_until)
+        if progress.is_learner and progress.at_end_since is not None and replica in s.target:
+            ready_at = progress.at_end_since + settings.promote_ms
+            if ready_at > now:  # Else its step waits for something else than time.
+                moments.append(ready_at)
+    s.deadline = min(moments) if moments else None
