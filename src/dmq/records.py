@@ -172,14 +172,16 @@ def split_batches(data: memoryview) -> list[BatchHeader]:
     pos, end = 0, len(data)
     while pos < end:
         if pos + HEADER_SIZE > end:
-            _check_old_magic(data, pos, end)
-            raise BatchError(ErrorCode.CORRUPT_MESSAGE, "record batch is cut short")
+            _check_magic(data, pos, end)
+            raise BatchError(ErrorCode.INVALID_RECORD, "record batch is cut short")
         header = BatchHeader._make(HEADER.unpack_from(data, pos))
         size = header[1] + LENGTH_OVERHEAD
         if header[3] != MAGIC:
-            _check_old_magic(data, pos, end)
-        if size < HEADER_SIZE or pos + size > end:
-            raise BatchError(ErrorCode.CORRUPT_MESSAGE, "record batch length is wrong")
+            _check_magic(data, pos, end)
+        if size < HEADER_SIZE:
+            raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"record batch of {size} bytes")
+        if pos + size > end:
+            raise BatchError(ErrorCode.INVALID_RECORD, "record batch is cut short")
         if crc32c(data[pos + CRC_START : pos + size]) != header[4]:
             raise BatchError(ErrorCode.CORRUPT_MESSAGE, "record batch fails its CRC")
         _check_header(header)
@@ -190,14 +192,14 @@ def split_batches(data: memoryview) -> list[BatchHeader]:
     return headers
 
 
-def _check_old_magic(data: memoryview, pos: int, end: int) -> None:
+def _check_magic(data: memoryview, pos: int, end: int) -> None:
     """Formats 0 and 1 have their magic at the same place; they left Kafka with 4.0 (KIP-724)."""
     if pos + 17 > end:
-        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "record batch is cut short")
+        raise BatchError(ErrorCode.INVALID_RECORD, "record batch is cut short")
     magic = data[pos + 16]
     if magic in (0, 1):
         raise BatchError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            ErrorCode.INVALID_RECORD,
             f"message format {magic} is not accepted; send format 2 (Kafka 0.11 and later)",
         )
     if magic != MAGIC:
@@ -206,6 +208,10 @@ def _check_old_magic(data: memoryview, pos: int, end: int) -> None:
 
 def _check_header(header: BatchHeader) -> None:
     count, delta, attributes = header.record_count, header.last_offset_delta, header.attributes
+    if header.base_offset != 0:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD, f"a producer's batch begins at 0, not at {header.base_offset}"
+        )
     if count < 1 or delta != count - 1:
         raise BatchError(
             ErrorCode.INVALID_RECORD,

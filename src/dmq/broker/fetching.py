@@ -11,7 +11,7 @@ from uuid import UUID
 
 from dmq.broker.partition import FetchWaiter, Partition
 from dmq.broker.timers import Timer, Timers
-from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.errors import DmqError, ErrorCode
 from dmq.storage.reading import FileSlice
 
 
@@ -129,12 +129,7 @@ class Fetcher:
                 )
         if spec.offset == high_watermark:  # The usual case of a reader that keeps up.
             return FetchResult(spec, ErrorCode.NONE, high_watermark, start)
-        try:
-            slices = partition.read(
-                spec.offset, min(spec.bytes_max, left), whole_first_batch=is_first
-            )
-        except KafkaError as error:
-            return FetchResult(spec, error.code, high_watermark, start)
+        slices = partition.read(spec.offset, min(spec.bytes_max, left), whole_first_batch=is_first)
         return FetchResult(
             spec, ErrorCode.NONE, high_watermark, start, Slices(slices) if slices else None
         )

@@ -80,11 +80,12 @@ class Intake:
         size = len(data)
         if not HEADER_SIZE <= size <= self._bytes_max:
             return False
-        _, length, _, magic, crc, attributes, delta, first, newest, _, _, _, count = (
+        base, length, _, magic, crc, attributes, delta, first, newest, _, _, _, count = (
             HEADER.unpack_from(data)
         )
         return bool(
             magic == MAGIC
+            and base == 0
             and length + LENGTH_OVERHEAD == size
             and count == delta + 1 > 0
             and attributes & ~_PLAIN_ATTRIBUTES == 0

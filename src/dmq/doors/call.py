@@ -27,6 +27,7 @@ class Call:
         "correlation_id",
         "encode",
         "has_flexible_header",
+        "is_dispatched",
         "is_done",
         "on_cancel",
         "parts",
@@ -47,6 +48,7 @@ class Call:
         self.client_id = header.client_id
         self.request_bytes = request_bytes
         self.is_done = False
+        self.is_dispatched = False  # Whether a handler has it: then an answer will come.
         self.encode: Callable[[Any], list[Any]] | None = None
         self.has_flexible_header = False
         self.parts: list[Any] | None = None

@@ -36,6 +36,7 @@ class Connection:
         "_calls",
         "_fd",
         "_flush_is_due",
+        "_is_ending",
         "_is_reading",
         "_is_warming",
         "_is_writing",
@@ -67,6 +68,7 @@ class Connection:
         self._outbox = Outbox()
         self._calls: deque[Call] = deque()
         self._is_reading = self._is_writing = self._is_warming = self._flush_is_due = False
+        self._is_ending = False
         self.is_closed = False
         self.in_flight_bytes = 0
         self.last_active = loop.time()
@@ -104,7 +106,7 @@ class Connection:
         except BlockingIOError:
             return
         except ProtocolError as error:
-            self.close(f"broke the protocol: {error}")
+            self._close_after_answers(f"broke the protocol: {error}")
         except OSError as error:
             self.close(f"is gone: {error}")
 
@@ -129,7 +131,7 @@ class Connection:
 
     def room_again(self) -> None:
         """The door has room for requests again; go on reading if our own bounds allow it."""
-        if self._is_within_bounds():
+        if not self._is_ending and self._is_within_bounds():
             self._resume_reading()
 
     # --- out ---------------------------------------------------------------------------------
@@ -138,8 +140,7 @@ class Connection:
         """A call has its answer; send what is next in order."""
         if self.is_closed:
             return
-        self.door.in_flight_bytes -= call.request_bytes
-        self.in_flight_bytes -= call.request_bytes
+        self._forget(call)
         calls = self._calls
         while calls and calls[0].is_done:
             for part in calls.popleft().parts or ():
@@ -174,7 +175,9 @@ class Connection:
             self._loop.call_soon(self._flush)
         else:
             self._stop_writing()
-        if not self._is_reading and not self.is_closed:
+        if self._is_ending:
+            self._end_if_answered()
+        elif not self._is_reading and not self.is_closed:
             self.room_again()
 
     def _start_writing(self) -> None:
@@ -201,6 +204,25 @@ class Connection:
 
     # --- the end -----------------------------------------------------------------------------
 
+    def _close_after_answers(self, reason: str) -> None:
+        """Take nothing more; what was asked before is answered first, as Kafka does."""
+        if self.is_closed:
+            return
+        log.info("connection from %s %s", self.peer, reason)
+        self._pause_reading()
+        self._is_ending = True
+        while self._calls and not self._calls[-1].is_dispatched:  # The one that broke it.
+            self._forget(self._calls.pop())
+        self._end_if_answered()
+
+    def _end_if_answered(self) -> None:
+        if not self._calls and not self._outbox:
+            self.close("")
+
+    def _forget(self, call: Call) -> None:
+        self.door.in_flight_bytes -= call.request_bytes
+        self.in_flight_bytes -= call.request_bytes
+
     def close(self, reason: str) -> None:
         """Close; `reason` (how it `is gone` or what it did) is logged unless empty."""
         if self.is_closed:
@@ -212,7 +234,7 @@ class Connection:
         self._stop_writing()
         for call in self._calls:
             if not call.is_done:
-                self.door.in_flight_bytes -= call.request_bytes
+                self._forget(call)
                 if call.on_cancel is not None:
                     call.on_cancel()
         self._calls.clear()

@@ -23,6 +23,7 @@ class FrameReader:
     """The frames of one connection. `shared` is scratch space of the event loop's thread."""
 
     __slots__ = (
+        "_broken",
         "_filled",
         "_frame",
         "_frame_view",
@@ -39,6 +40,7 @@ class FrameReader:
         self._rest = b""  # The beginning of a small frame.
         self._frame: bytearray | None = None  # A large one, being filled.
         self._frame_view: memoryview | None = None
+        self._broken: ProtocolError | None = None
         self._filled = 0
         self._size = 0  # Of the large one, when it is whole.
         self.progress = 0
@@ -49,6 +51,8 @@ class FrameReader:
 
         Raises ProtocolError on an impossible length; BlockingIOError and OSError as the socket.
         """
+        if self._broken is not None:
+            raise self._broken
         if self._frame_view is not None:
             return self._receive_large(sock, self._frame_view)
         rest = self._rest
@@ -84,7 +88,12 @@ class FrameReader:
         while end - at >= 4:
             size = int.from_bytes(shared[at : at + 4], "big", signed=True)
             if size < 0 or size > self.bytes_max:
-                raise ProtocolError(f"frame of {size} bytes (the limit is {self.bytes_max})")
+                self._broken = ProtocolError(
+                    f"frame of {size} bytes (the limit is {self.bytes_max})"
+                )
+                if not frames:
+                    raise self._broken
+                return frames  # Those before it are good; the next call tells.
             if end - at - 4 < size:
                 if size >= OWN_BUFFER_BYTES_MIN:
                     self._begin_large(shared[at + 4 : end], size)

@@ -237,6 +237,7 @@ class KafkaDoor:
         request = handler.decode(memoryview(frame), header.end)[0]
         call.encode = handler.encode
         call.has_flexible_header = handler.is_flexible
+        call.is_dispatched = True
         try:
             handler.handle(self.service, call, request)
         except AssertionError:

@@ -147,7 +147,9 @@ class _Thread:
         if not self._ready.wait(START_PATIENCE_S):
             raise BrokerFailedError(f"the broker was not ready within {START_PATIENCE_S} s")
         if self._failure is not None:
-            raise BrokerFailedError(f"the broker could not start: {self._failure}") from self._failure
+            raise BrokerFailedError(
+                f"the broker could not start: {self._failure}"
+            ) from self._failure
         return self._servers
 
     def _run(self) -> None:
@@ -180,7 +182,9 @@ class _Thread:
                 self._loop.call_soon_threadsafe(self._wanted_end.set)
         self._thread.join()
         if self._failure is not None:
-            raise BrokerFailedError(f"the broker stopped by itself: {self._failure}") from self._failure
+            raise BrokerFailedError(
+                f"the broker stopped by itself: {self._failure}"
+            ) from self._failure
 
 
 class _Child:
@@ -209,7 +213,9 @@ class _Child:
         self.process.terminate()
         _, words = self.process.communicate()
         if self.process.returncode != 0:
-            raise BrokerFailedError(f"the broker ended with {self.process.returncode}: {words.strip()}")
+            raise BrokerFailedError(
+                f"the broker ended with {self.process.returncode}: {words.strip()}"
+            )
 
     def kill(self) -> None:
         self.process.kill()

@@ -96,6 +96,17 @@ def test_the_end_of_the_stream(pair: tuple[socket.socket, socket.socket]) -> Non
     assert reader.receive(right) is None
 
 
+def test_good_frames_before_a_bad_length_still_count(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    left, right = pair
+    reader = FrameReader(memoryview(bytearray(1024)), 100)
+    left.sendall(framed(b"good") + b"\xff\xff\xff\xff")
+    assert reader.receive(right) == [b"good"]
+    with pytest.raises(ProtocolError):
+        reader.receive(right)
+
+
 @pytest.mark.parametrize("size", [101, 2**31 - 1, -1, -(2**31)])
 def test_impossible_lengths_break_the_protocol(
     pair: tuple[socket.socket, socket.socket], size: int

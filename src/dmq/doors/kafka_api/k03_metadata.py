@@ -25,6 +25,7 @@ from dmq.wire.messages.k03_metadata import (
 )
 
 AUTO_CREATION_IS_ASKED_SINCE = 4
+BY_ID_SINCE = 12
 
 
 def handle(service: Service, call: Call, request: MetadataRequest) -> None:
@@ -32,6 +33,11 @@ def handle(service: Service, call: Call, request: MetadataRequest) -> None:
         _reply(service, call, [_topic(view) for view in service.all_topics()])
         return
     wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    if call.version < BY_ID_SINCE and any(
+        name is None or topic_id != NIL_UUID for name, topic_id in wanted
+    ):
+        _reply(service, call, [_refused(name, topic_id) for name, topic_id in wanted])
+        return
     may_create = call.version < AUTO_CREATION_IS_ASKED_SINCE or request.allow_auto_topic_creation
     missing = [
         name for name, topic_id in wanted if name and topic_id == NIL_UUID and not service.has(name)
@@ -63,6 +69,11 @@ def _look_up(service: Service, name: str | None, topic_id: UUID) -> MetadataResp
     if view is None:
         return MetadataResponseTopic(service.why_no_topic(name or ""), name or "")
     return _topic(view)
+
+
+def _refused(name: str | None, topic_id: UUID) -> MetadataResponseTopic:
+    """Versions 10 and 11 have a field for ids, but questions by id are allowed later only."""
+    return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name or "", topic_id)
 
 
 def _failed(name: str | None, error: KafkaError) -> MetadataResponseTopic:
