@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from model.world import FINDINGS, run
+from model.world import FINDINGS, JOURNAL_FILE_BYTES, run
 
 from dmq.storage import cleaner, items, journal, recovery, replay
 from dmq.storage.cleaner import Cleaner, FlushJob
@@ -106,6 +106,14 @@ def _only_active(original: Any) -> Any:
     return collect
 
 
+def _collect_nothing(_original: Any) -> Any:
+    def collect(_job: FlushJob, log: Log) -> None:
+        log.unsynced.clear()
+        log.directory_changed = False
+
+    return collect
+
+
 def _as_of_now(original: Any) -> Any:
     def begin_small(self: Store, turn: Turn) -> None:
         later = self._journal.seq + 1
@@ -184,12 +192,11 @@ def _cut_always(original: Any) -> Any:
 
 
 def _replay_all(original: Any) -> Any:
-    def note(self: Image, *args: Any) -> None:
-        pending = self.pending
-        original(self, *args)
-        self.pending = pending
+    def apply_all(self: Image, told: Any) -> None:
+        original(self, told)
+        self.pending = [batch for batch in told.batches if batch[1] in self.segments]
 
-    return note
+    return apply_all
 
 
 def _ignore_where(original: Any) -> Any:
@@ -266,6 +273,7 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
         100,
     ),
     "flush_without_sync": (_method(FlushJob, "run", lambda _: _nothing), 20),
+    "retire_unflushed": (_method(cleaner, "collect", _collect_nothing), 20),
     "cut_not_recorded": (lambda: patch.object(items, "encode_cut", lambda _: b""), 20),
     "uid_reused": (_method(Store, "create", _same_uid), 60),
     "no_dirsync": (_method(FlushJob, "_sync_directory", lambda _: _nothing), 40),
@@ -279,13 +287,7 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
     ),
     "stale_segments": (_method(Restorer, "_unlink", _keep_stale), 20),
     "cut_always": (_method(Image, "apply_all", _cut_always), 60),
-    "replay_all": (
-        _all(
-            _method(Image, "_state", _replay_all),
-            _method(Image, "_flushed", _replay_all),
-        ),
-        400,
-    ),
+    "replay_all": (_method(Image, "apply_all", _replay_all), 100),
     "state_in_old_file": (_method(Journal, "noted_state", _ignore_where), 200),
     # Rules that this implementation has beyond the design's model.
     "note_in_journal_order": (_method(replay, "event_of", _journal_order), 40),
@@ -294,12 +296,17 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
 }
 
 
+SMALL_FILES = {"retire_on_undurable": 1024}
+"""Mutants that show only when the journal rolls all the time."""
+
+
 def caught_after(name: str, count: int) -> tuple[int, str] | None:
     """The number of seeds after which the model caught this mutant, and how; None if not."""
+    file_bytes = SMALL_FILES.get(name, JOURNAL_FILE_BYTES)
     with MUTANTS[name][0]():
         for seed in range(count):
             try:
-                run(seed)
+                run(seed, file_bytes=file_bytes)
             except FINDINGS as finding:
                 return seed + 1, repr(finding)
     return None

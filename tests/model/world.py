@@ -12,7 +12,7 @@ that was written may be missing.
 import random
 import struct
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from crc32c import crc32c
@@ -27,9 +27,10 @@ from dmq.storage.store import Store, StoreSettings
 from dmq.storage.turn import Turn
 from dmq.types import Mark, Position, Voter
 
+JOURNAL_FILE_BYTES = 4096
 SETTINGS = StoreSettings(
-    journal_bytes=8 * 4096,
-    journal_file_bytes=4096,
+    journal_bytes=8 * JOURNAL_FILE_BYTES,
+    journal_file_bytes=JOURNAL_FILE_BYTES,
     turn_bytes_max=1 << 30,
     open_files_max=4,
     reserve_bytes=0,
@@ -125,7 +126,10 @@ def view_of(log: Log) -> tuple[object, ...]:
 class Run:
     """One seed: lives, crashes, recoveries."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, file_bytes: int) -> None:
+        self.settings = replace(
+            SETTINGS, journal_bytes=8 * file_bytes, journal_file_bytes=file_bytes
+        )
         self.rng = random.Random(seed)
         self.disk = FakeDisk(self.rng)
         self.now = 0
@@ -137,7 +141,7 @@ class Run:
         # Swarm: every seed has its own mixture.
         self.async_rate = self.rng.choice((0, 0, 0.3))
         self.power_rate = self.rng.choice((1, 0.5))
-        self.is_small_disk = self.rng.random() < 0.15
+        self.is_small_disk = self.rng.random() < 0.15 and file_bytes >= JOURNAL_FILE_BYTES
         self.cut_rate = self.rng.choice((0, 0.05, 0.2))
         self.swap_rate = self.rng.choice((0, 0.05, 0.2))
         self.swapping: dict[UUID, bool] = {}
@@ -441,7 +445,7 @@ class Run:
 
     def _open(self) -> Store:
         self.disk.capacity = None  # A start may need room: an unlink that came back, a lost block.
-        store = Store.open(self.disk, SETTINGS, now=self.now)
+        store = Store.open(self.disk, self.settings, now=self.now)
         if self.is_small_disk:
             used = self.disk.used_bytes()
             self.disk.capacity = used + self.rng.choice((2_000, 10_000))
@@ -550,11 +554,14 @@ class Run:
         self.shadows = shadows
 
 
-def run(seed: int, crashes: int = 6, steps: int = 120) -> Run:
+CRASHES = 6
+
+
+def run(seed: int, *, file_bytes: int = JOURNAL_FILE_BYTES, steps: int = 120) -> Run:
     """One seed. Raises Wrong."""
-    world = Run(seed)
+    world = Run(seed, file_bytes)
     world.snapshots[world.store.seq] = {}
-    for _ in range(crashes):
+    for _ in range(CRASHES):
         world.life(steps)
         world.recover(world.crash())
     return world
