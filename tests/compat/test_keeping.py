@@ -6,16 +6,18 @@ which must then have `log.retention.check.interval.ms`, `log.initial.task.delay.
 """
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any
 
 import pytest
 from compat import topics
 from compat.conftest import unique
 from compat.eventually import eventually
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from dmq.testing import Broker
 
@@ -25,6 +27,7 @@ SETTINGS: dict[str, Any] = {
     "group.initial.rebalance.delay.ms": 0,
 }
 HOUR_MS = 3_600_000
+SEGMENT_BYTES = 1200
 PATIENCE_S = 60.0
 """A compaction starts a process; on a loaded machine that takes its time."""
 
@@ -38,19 +41,28 @@ class Topic:
         self.bootstrap = bootstrap
         self.name = name
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "compression.type": compression, "linger.ms": 0}
+            {
+                "bootstrap.servers": bootstrap,
+                "compression.type": compression,
+                "linger.ms": 0,
+                "log_level": 0,  # It may outlive its broker.
+            }
         )
 
     def put(self, key: str, value: str | None, ago_ms: int = 0) -> None:
-        """One record in a batch, and so in a segment, of its own."""
-        at = int(time.time() * 1000) - ago_ms
-        self._producer.produce(self.name, value, key, partition=0, timestamp=at)
+        """One record in a batch of its own; in a segment of its own, if it is `large`."""
+        self._send(key, value, int(time.time() * 1000) - ago_ms)
         assert self._producer.flush(20) == 0
 
     def put_together(self, pairs: list[tuple[str, str | None]]) -> None:
         for key, value in pairs:
-            self._producer.produce(self.name, value, key, partition=0)
+            self._send(key, value, int(time.time() * 1000))
         assert self._producer.flush(20) == 0
+
+    def _send(self, key: str, value: str | None, at_ms: int) -> None:
+        self._producer.produce(
+            self.name, value, key, partition=0, timestamp=at_ms, on_delivery=_is_delivered
+        )
 
     def consumer(self, **settings: Any) -> Consumer:
         found = Consumer(
@@ -95,7 +107,19 @@ class Topic:
             last[:] = self.read()
             return is_so(last)
 
-        eventually(look, f"{what} (there is {last})", PATIENCE_S)
+        try:
+            eventually(look, what, PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; there is {last}") from None
+
+
+def _is_delivered(error: KafkaError | None, message: Message) -> None:
+    assert error is None, error
+
+
+def large(text: str) -> str:
+    """A value of which no two fit in a segment; what follows the text does not compress."""
+    return text + "-" + "".join(random.Random(text).choices(ascii_letters + digits, k=1100))
 
 
 def next_message(consumer: Consumer) -> Message | None:
@@ -146,7 +170,7 @@ def compacted(make: Make, compression: str = "none", **configs: Any) -> Topic:
     defaults = {
         "cleanup_policy": "compact",
         "min_cleanable_dirty_ratio": "0",
-        "internal_segment_bytes": "200",
+        "internal_segment_bytes": SEGMENT_BYTES,
     }
     return make(compression, **(defaults | configs))
 
@@ -156,7 +180,7 @@ def test_a_compacted_topic_shows_only_the_last_values(make: Make, compression: s
     topic = compacted(make, compression)
     for n in range(5):
         topic.put_together([(f"key-{k}", f"value-{k}-{n}" * 5) for k in range(4)])
-    topic.put("the end", "x" * 300)
+    topic.put("the end", large("x"))
     last = {f"key-{k}": f"value-{k}-4" * 5 for k in range(4)}
     topic.until(
         lambda found: {k: v for _, k, v in found if k != "the end"} == last and len(found) == 5,
@@ -172,15 +196,15 @@ def test_a_tombstone_takes_its_key_away_and_goes_itself_later(make: Make) -> Non
     topic.put("gone", "value")
     topic.put("kept", "value")
     topic.put("gone", None)
-    topic.put("other", "x" * 300)
-    topic.put("other", "y" * 300)
+    topic.put("other", large("x"))
+    topic.put("other", large("y"))
     topic.until(
         lambda found: [(k, v) for _, k, v in found if k == "gone"] == [("gone", None)],
         "only the tombstone is left",
     )
 
     def is_gone_for_good() -> bool:
-        topic.put("other", "z" * 300)  # Something to clean, or the cleaner has no reason to look.
+        topic.put("other", large("z"))  # Something to clean, or the cleaner has no reason to look.
         return "gone" not in [key for _, key, _ in topic.read()]
 
     eventually(is_gone_for_good, "the tombstone is gone", PATIENCE_S)
@@ -190,18 +214,18 @@ def test_a_tombstone_takes_its_key_away_and_goes_itself_later(make: Make) -> Non
 def test_young_records_are_not_compacted_yet(make: Make) -> None:
     topic = compacted(make, min_compaction_lag_ms=HOUR_MS)
     for value in ("old", "old"):
-        topic.put("a", value * 50, ago_ms=2 * HOUR_MS)
+        topic.put("a", large(value), ago_ms=2 * HOUR_MS)
     for value in ("young", "young", "young"):
-        topic.put("b", value * 50)
+        topic.put("b", large(value))
     topic.until(lambda found: len(found) == 4, "one of the old records is left")
     assert [key for _, key, _ in topic.read()] == ["a", "b", "b", "b"]
 
 
 def test_old_segments_go_and_the_beginning_moves(make: Make) -> None:
-    topic = make(internal_segment_bytes=200, retention_ms=HOUR_MS)
+    topic = make(internal_segment_bytes=SEGMENT_BYTES, retention_ms=HOUR_MS)
     for n in range(4):
-        topic.put("k", f"{n}" * 100, ago_ms=2 * HOUR_MS)
-    topic.put("k", "young" * 50)
+        topic.put("k", large(f"{n}"), ago_ms=2 * HOUR_MS)
+    topic.put("k", large("young"))
     eventually(lambda: topic.bounds() == (4, 5), "the beginning is the young record", PATIENCE_S)
     assert [offset for offset, _, _ in topic.read()] == [4]
 
@@ -215,21 +239,23 @@ def test_an_idle_topic_is_emptied_when_its_time_is_over(make: Make) -> None:
 
 
 def test_a_topic_keeps_its_size(make: Make) -> None:
-    topic = make(internal_segment_bytes=200, retention_ms=-1, retention_bytes=1000)
+    topic = make(
+        internal_segment_bytes=SEGMENT_BYTES, retention_ms=-1, retention_bytes=5 * SEGMENT_BYTES
+    )
     for n in range(30):
-        topic.put("k", f"{n:02d}" * 100)
-    low = eventually(lambda: topic.bounds()[0], "the oldest are gone", PATIENCE_S)
-    eventually(lambda: topic.bounds()[0] >= 26, f"more than {low} are gone", PATIENCE_S)
-    assert topic.bounds()[1] == 30
+        topic.put("k", large(f"{n}"))
+    # Five would be too few bytes, so the sixth stays: only what is wholly too much goes.
+    eventually(lambda: topic.bounds()[0] >= 24, "the oldest are gone", PATIENCE_S)
+    assert topic.bounds() == (24, 30)
     assert topic.read()[-1][0] == 29
 
 
 def test_both_policies_at_once(make: Make) -> None:
     topic = compacted(make, cleanup_policy="compact,delete", retention_ms=HOUR_MS)
-    topic.put("old", "x" * 300, ago_ms=2 * HOUR_MS)
+    topic.put("old", large("x"), ago_ms=2 * HOUR_MS)
     for value in ("1", "2", "3"):
-        topic.put("a", value * 300)
-    topic.put("b", "x" * 300)
+        topic.put("a", large(value))
+    topic.put("b", large("x"))
     topic.until(
         lambda found: [key for _, key, _ in found] == ["a", "b"],
         "the old one is gone, the last of the others is there",
@@ -239,7 +265,7 @@ def test_both_policies_at_once(make: Make) -> None:
 
 def test_a_reader_goes_on_while_its_log_is_compacted(make: Make) -> None:
     """It starts before, reads in small bites, and must miss no last value."""
-    topic = compacted(make, internal_segment_bytes=2000)
+    topic = compacted(make)
     consumer = topic.consumer(**{"fetch.message.max.bytes": 1000, "queued.min.messages": 1})
     seen: dict[str, str | None] = {}
     offsets: list[int] = []
@@ -251,7 +277,7 @@ def test_a_reader_goes_on_while_its_log_is_compacted(make: Make) -> None:
                 offset, key, value = plain(message)
                 offsets.append(offset)
                 seen[key] = value
-        topic.put("the end", "x" * 3000)
+        topic.put("the end", large("x"))
         topic.until(lambda found: len(found) == 11, "one record of each key")
         while (message := next_message(consumer)) is not None:
             offset, key, value = plain(message)
@@ -270,21 +296,21 @@ def test_what_was_compacted_and_deleted_stays_so_over_a_restart(tmp_path: Path) 
     broker.start()
     try:
         configs = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0"}
-        configs |= {"internal.segment.bytes": "200", "retention.ms": str(HOUR_MS)}
+        configs |= {"internal.segment.bytes": str(SEGMENT_BYTES), "retention.ms": str(HOUR_MS)}
         topics.create(broker.bootstrap_servers, "t", 1, configs)
         topic = Topic(broker.bootstrap_servers, "t")
-        topic.put("old", "x" * 300, ago_ms=2 * HOUR_MS)
+        topic.put("old", large("x"), ago_ms=2 * HOUR_MS)
         for n in range(6):
-            topic.put(f"k{n % 2}", f"{n}" * 300)
-        topic.put("the end", "x")
+            topic.put(f"k{n % 2}", large(f"{n}"))
+        topic.put("the end", large("x"))
         topic.until(lambda found: len(found) == 3, "one record of each key")
         before = topic.read(), topic.bounds()
         broker.kill()
         broker.start()
         again = Topic(broker.bootstrap_servers, "t")
         assert (again.read(), again.bounds()) == before
-        again.put("k0", "new" * 100)
-        assert again.read()[-1] == (8, "k0", "new" * 100)
+        again.put("k0", "new")
+        assert again.read()[-1] == (8, "k0", "new")
         broker.stop()
     finally:
         broker.stop()
