@@ -30,11 +30,13 @@ STORE = StoreSettings(journal_bytes=64 * 1024, journal_file_bytes=8 * 1024, rese
 class FakeBroker:
     """One broker; `turn()` does a whole turn, `begin`/`end` its halves."""
 
-    def __init__(self, disk: FakeDisk | None = None, **settings: object) -> None:
+    def __init__(
+        self, disk: FakeDisk | None = None, store: StoreSettings = STORE, **settings: object
+    ) -> None:
         self.disk = disk or FakeDisk(random.Random(1))
         self.now = 1_700_000_000_000
         self.config = BrokerConfig.of(settings)
-        self.store = Store.open(self.disk, STORE, now=self.now)
+        self.store = Store.open(self.disk, store, now=self.now)
         self.store.identify("test-cluster", NODE_ID)
         self.node = Node(self.store)
         self._uuids = (UUID(int=n) for n in range(1000, 10**9))

@@ -5,6 +5,7 @@ deleted one loses them, changed settings reach intake and log. Deletion happens 
 record that says so: a log that the metadata merely does not know is kept and reported (DESIGN §6).
 """
 
+import dataclasses
 import logging
 from uuid import UUID
 
@@ -85,7 +86,8 @@ class Replicas:
         """The partition of the metadata log, which exists before there is metadata."""
         config = self.settings.topic(METADATA_OVERRIDES, internal=True)
         local = LocalTopic(METADATA_TOPIC, METADATA_TOPIC_ID, config)
-        return self._open(local, 0)
+        settings = dataclasses.replace(log_settings(config), may_use_reserve=True)
+        return self._open(local, 0, settings)
 
     def bring_in(self, topic: TopicState) -> None:
         """Make the local partitions what the metadata says of this topic."""
@@ -98,7 +100,7 @@ class Replicas:
             self._configure(local, config)
         for index, placed in enumerate(topic.partitions):
             if index not in local.partitions and self._voter.node in placed.replicas:
-                local.partitions[index] = self._open(local, index)
+                local.partitions[index] = self._open(local, index, log_settings(config))
 
     def _configure(self, local: LocalTopic, config: TopicConfig) -> None:
         local.config, local.intake = config, Intake(config)
@@ -106,8 +108,7 @@ class Replicas:
             partition.intake = local.intake
             partition.log.configure(log_settings(config))
 
-    def _open(self, local: LocalTopic, index: int) -> Partition:
-        settings = log_settings(local.config)
+    def _open(self, local: LocalTopic, index: int, settings: LogSettings) -> Partition:
         found = self._logs.pop((local.topic_id, index), None)
         if found is None:
             found = self._node.store.create(
@@ -135,7 +136,7 @@ class Replicas:
             self._node.store.drop(self._logs.pop(key))
         self._node.wake()
 
-    def report_orphans(self) -> int:
+    def report_orphans(self) -> None:
         """After the start: logs that no topic claims. They are kept; a person decides."""
         for topic_id, index in self._logs:
             log.warning(
@@ -143,7 +144,6 @@ class Replicas:
                 index,
                 topic_id,
             )
-        return len(self._logs)
 
 
 def log_settings(config: TopicConfig) -> LogSettings:

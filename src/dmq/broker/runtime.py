@@ -180,8 +180,10 @@ class Runtime:
         )
         self._turn_now()
         self.service.broker_epoch = registered.get().epoch
-        orphans = self.replicas.report_orphans()
-        log.info("recovered %s, %d logs of unknown topics", self.store.recovery, orphans)
+        log.info("recovered %s", self.store.recovery)
+        for uid in self.store.recovery.damaged:
+            log.error("log %d is damaged; it is kept as it is and not served", uid)
+        self.replicas.report_orphans()
 
     def _turn_now(self) -> None:
         """A whole turn in this thread: only before anybody is connected."""

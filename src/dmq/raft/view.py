@@ -52,15 +52,16 @@ class LogView:
     ) -> None:
         """A log as found at start, all of it durable; `commit` is the hint stored with it.
 
-        The hint was true of a log that went on from ours, so whatever we still have of it is
-        committed; without one we begin again at the base.
+        The hint may be newer than the log: it may speak of what was to replace our tail. So it counts
+        only as far as we have the very (epoch, change) that it names; else we begin at the base.
         """
         self.marks = marks
         self.end = marks.position(end_offset)
         self.log_start = log_start
         self.durable = self.begun = self._turn_end = self.end
         hint = marks.floor(commit, end_offset, log_start) or NOTHING
-        self.commit = max(start_position(marks, log_start), hint)
+        start = start_position(marks, log_start)
+        self.commit: Position = max(start, hint) if hint[:2] == commit[:2] else start
         self.writes: list[Write] = []
 
     @property

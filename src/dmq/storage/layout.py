@@ -44,6 +44,8 @@ class LogSettings:
     """Batches are not journalled but flushed every `flush_ms`: power loss may take them."""
     flush_ms: int = 1000
     """How long an async log's bytes may stay unsynced."""
+    may_use_reserve: bool = False
+    """Goes on when the disk is below its reserve: what deletes others' data must be able to."""
 
 
 class Begun:

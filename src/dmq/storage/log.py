@@ -210,7 +210,7 @@ class Log(Layout):
         Raises StorageError if the disk is below its reserve or the log is damaged.
         """
         if self._host.is_full or self.damage:
-            raise StorageError("log is damaged" if self.damage else "disk is below its reserve")
+            self._check_takes_appends()
         fields = HEADER.unpack_from(data)
         base, size = fields[0], fields[1] + LENGTH_OVERHEAD
         if size != len(data):
@@ -223,6 +223,12 @@ class Log(Layout):
         self._staged_end = last + 1
         self.staged_bytes += size + BATCH_ITEM.size
         self._host.mark_dirty(self)
+
+    def _check_takes_appends(self) -> None:
+        if self.damage:
+            raise StorageError("log is damaged")
+        if not self.settings.may_use_reserve:
+            raise StorageError("disk is below its reserve")
 
     def _append_each(self, data: Buffer, may_skip: bool) -> None:
         view = memoryview(data)

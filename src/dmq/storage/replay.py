@@ -39,6 +39,27 @@ class Report:
     open_seqs: list[int] = field(default_factory=list)
     """Records that only opened the store."""
 
+    def __str__(self) -> str:
+        """A sentence for people."""
+        if self.is_new:
+            return "a new data directory"
+        how = "after a clean stop" if self.is_clean else "after a crash"
+        parts = [f"{self.logs} logs {how}"]
+        if self.replayed_bytes:
+            parts.append(f"{self.replayed_bytes} bytes written from the journal")
+        if self.torn:
+            parts.append("an unfinished last write dropped")
+        if self.rotten:
+            parts.append(f"THE JOURNAL IS ROTTEN: {self.rotten}")
+        for what, found in (
+            ("damaged logs", self.damaged),
+            ("logs that may have lost unsynced records", self.recovering),
+            ("unknown files in lost+found", self.lost_found),
+        ):
+            if found:
+                parts.append(f"{len(found)} {what}")
+        return ", ".join(parts)
+
 
 @dataclass(slots=True)
 class Replay:

@@ -1,12 +1,15 @@
 """A partition: acknowledgement, high watermark, waiting, trimming, restarts."""
 
+import dataclasses
+
 import pytest
-from fakes.broker import FakeBroker
+from fakes.broker import STORE, FakeBroker
 from fakes.disk import FakeDisk
 
 from dmq.broker.partition import Append, Partition
-from dmq.errors import ErrorCode, KafkaError
+from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.records import BatchError, iterate, scan
+from dmq.types import NIL_UUID
 
 
 @pytest.fixture
@@ -105,6 +108,26 @@ def test_a_full_disk_refuses_and_recovers(broker: FakeBroker) -> None:
     broker.turn()
     assert (again.base_offset, done) == (1, [ErrorCode.NONE])
     assert values_of(partition) == [b"before", b"after"]
+
+
+def test_below_the_reserve_only_deleting_goes_on() -> None:
+    reserve = 20_000
+    broker = FakeBroker(store=dataclasses.replace(STORE, reserve_bytes=reserve))
+    (partition,) = broker.create("t")
+    partition.append(broker.batch(bytes(10_000)), broker.now)
+    broker.turn()
+    used = sum(len(inode.now) for inode in broker.disk.inodes())
+    broker.disk.capacity = used + reserve - 1
+    broker.pass_time(1000)
+    broker.store.maintain(broker.now)
+    with pytest.raises(StorageError) as caught:
+        partition.append(broker.batch(b"x"), broker.now)
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(values_of(partition)) == 1, "reading goes on"
+    deleted = broker.service.admin.delete_topics([("t", NIL_UUID)])
+    broker.turn()
+    assert deleted.get()[0].error is None
+    assert broker.service.topic("t") is None
 
 
 def test_a_producers_patience_ends_but_the_append_goes_on(broker: FakeBroker) -> None:
