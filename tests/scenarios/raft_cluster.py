@@ -7,10 +7,11 @@ tests and the random test say what happens next.
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from uuid import UUID
 
+from dmq.raft import candidate
 from dmq.raft.core import RaftCore
 from dmq.raft.links import Links
 from dmq.raft.marks import Marks
@@ -194,6 +195,10 @@ class Host:
             stop = want.stop
             if cluster.splits and stop > want.start:
                 stop = cluster.dice.randrange(want.start, stop + 1)
+            if cluster.stop_max is not None:
+                stop = max(want.start, min(stop, cluster.stop_max))
+                if want.start == stop < want.stop:
+                    continue  # Nothing could be read: leave the want.
             envelope = self.core.send(want, stop, cluster.now)
             message, cargo = envelope.message, []
             if isinstance(message, Append):
@@ -264,10 +269,12 @@ class Cluster:
         self.settings = settings or RaftSettings()
         self.now = 0
         self.splits = False
-        self.sends_marks_alone = False
+        """Whether appends end at a place that the dice choose."""
+        self.stop_max: int | None = None
+        """Appends end at this offset at the latest."""
+        self.drops: Callable[[Flight], bool] = lambda flight: False
         self.net: list[Flight] = []
         self.sessions = 0
-        self.blocked: set[tuple[Voter, Voter]] = set()
         self.leaders: dict[int, Voter] = {}
         self.committed: dict[tuple[object, ...], tuple[object, int]] = {}
         self.numbers = 0
@@ -363,9 +370,25 @@ class Cluster:
         flight = self.net[index] if keeps else self.net.pop(index)
         sender, envelope, cargo = flight
         host = self.by_name(envelope.to)
-        if host is not None and (sender, envelope.to) not in self.blocked:
+        if host is not None and not self.drops(flight):
             host.receive(sender, envelope.session, envelope.message, cargo)
         return flight
+
+    def settle(self) -> None:
+        """Let everything arrive in order, and every turn end, until nothing happens any more."""
+        while True:
+            for host in self.hosts.values():
+                host.turn()
+                host.turn()  # What the first one made durable may lead to more.
+            if not self.net:
+                return
+            while self.net:
+                self.deliver()
+
+    def stand(self, host: Host) -> None:
+        """Let it stand now, whatever anybody's timer or lease says."""
+        candidate.stand(host.core._state, self.now, is_transfer=True)
+        host.stage()
 
     # ---- faults
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scenarios import raft_attacks
 from scenarios.raft_walk import CHANCES, SAFE, Profile, narrow
 
 from dmq.raft import candidate, changing, core, follower, leader, voting
@@ -22,11 +23,12 @@ Patch = tuple[object, str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Mutant:
-    """What is broken, and in which world."""
+    """What is broken, and what notices it: walks in a world of this kind, or a script."""
 
     breaks: str
     patches: tuple[Patch, ...]
     profile: Profile = SAFE
+    attack: Callable[[], None] | None = None
 
 
 def _vote_by_record(log: LogView) -> Position:
@@ -104,15 +106,8 @@ _FEW = Profile(
         deliver=45, turn=12, half_turn=5, produce=7, stand=5, crash=1, restart=3, reconnect=1
     )
 )
-_CALM = Profile(learners_max=0, weights=narrow(deliver=45, turn=10, produce=5, stand=6))
 _MEMBERS = Profile(
     weights=narrow(deliver=45, turn=12, produce=4, stand=5, change=4, crash=0.5, restart=3)
-)
-_EMPTY = Profile(learners_max=0, weights=narrow(deliver=45, turn=10, produce=1, stand=6, trim=4))
-_LONELY = Profile(
-    voters_count=1,
-    begins_led=True,
-    weights=narrow(deliver=30, half_turn=15, produce=10, stand=10, crash=6, restart=10),
 )
 _POWER = {"deliver": 45.0, "turn": 12.0, "produce": 8.0, "stand": 3.0, "crash": 2.0, "restart": 5.0}
 _UNSYNCED = Profile(is_async=True, learners_max=0, begins_led=True, weights=narrow(**_POWER))
@@ -131,17 +126,11 @@ MUTANTS: dict[str, Mutant] = {
     "commit_old_epoch": Mutant(
         "COMMIT of a position of an older epoch",
         ((leader, "may_commit", lambda s, end: True),),
-        _CALM,
+        attack=raft_attacks.figure_8,
     ),
     "ack_by_offset": Mutant(
         "ACK names an offset in the leader's epoch",
-        (
-            (
-                follower,
-                "ack_position",
-                lambda end, s: max(m for m in [Position(s.epoch, 0, end.offset)]),
-            ),
-        ),
+        ((follower, "ack_position", lambda end, s: Position(s.epoch, 0, end.offset)),),
         _FEW,
     ),
     "match_by_offset": Mutant("CONTAINS by offset", ((LogView, "has", _has_by_offset),), _FEW),
@@ -163,7 +152,7 @@ MUTANTS: dict[str, Mutant] = {
     "own_vote_at_once": Mutant(
         "an only voter leads before its vote is durable",
         ((candidate, "stand", _own_vote_at_once),),
-        _LONELY,
+        attack=raft_attacks.the_only_voter_forgets,
     ),
     "mark_not_synced": Mutant(
         "WRITE: an acknowledged mark is lost in a crash", (), replace(_FEW, loses_marks=True)
@@ -184,7 +173,7 @@ MUTANTS: dict[str, Mutant] = {
     "trim_uncommitted_mark": Mutant(
         "TRIM makes an uncommitted mark the base",
         ((Marks, "trim", _trim_to_uncommitted),),
-        _EMPTY,
+        attack=raft_attacks.trim_at_an_uncommitted_mark,
     ),
     "wiped_keeps_name": Mutant(
         "an empty disk votes under its old name",
@@ -199,7 +188,7 @@ MUTANTS: dict[str, Mutant] = {
     "recover_to_commit": Mutant(
         "a recovering replica is well when it has the commit",
         ((follower, "healing_end", _heal_to_commit),),
-        _UNSYNCED,
+        attack=raft_attacks.healed_too_soon,
     ),
     "recover_any_session": Mutant(
         "messages and acks of an old session count",
@@ -207,6 +196,6 @@ MUTANTS: dict[str, Mutant] = {
             (core, "is_current", lambda s, sender, session: s.links.session(sender) > 0),
             (Progress, "begin_session", _forget_nothing),
         ),
-        _UNSYNCED,
+        attack=raft_attacks.a_former_life_heals,
     ),
 }

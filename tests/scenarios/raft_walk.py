@@ -37,7 +37,7 @@ WEIGHTS = {
     "reconnect": 2.0,
     "time": 5.0,
     "transfer": 1.0,
-    "refuse": 0.5,
+    "refuse": 2.0,
     "digests": 1.0,
 }
 """How often each thing happens in a seed that has it."""
@@ -131,20 +131,9 @@ class Walk:
         first = self.hosts[1]
         for host in self.hosts.values():
             host.set_target(tuple(h.me for h in self.hosts.values()))
-        candidate.stand(first.core._state, 0)
-        first.stage()
-        self.settle()
-
-    def settle(self) -> None:
-        """Let everything arrive, in order."""
         self.cluster.splits = False
-        while True:
-            for host in self.hosts.values():
-                host.turn()
-            if not self.cluster.net:
-                break
-            while self.cluster.net:
-                self.cluster.deliver()
+        self.cluster.stand(first)
+        self.cluster.settle()
         self.cluster.splits = True
 
     def run(self) -> dict[str, int]:
@@ -360,6 +349,7 @@ class Walk:
         host = self.any_host()
         if not host.is_up or host.is_syncing or not host.log.marks.items:
             return
+        host.produce()
         begun, log = host.log.begun, host.log
         end = begun.marks.position(begun.start + len(begun.data))
         if begun.start != log.start or begun.marks != log.marks or end >= log.end:
