@@ -142,7 +142,7 @@ class Image:
 
     def _mode(self, item: items.Mode) -> None:
         self.state = self.known._replace(is_async=item.is_async)
-        self.was_async = self.was_async or item.is_async
+        self.was_async = item.is_async  # A change to sync waits for a flush of all before it.
 
     def _cut(self, item: items.Cut) -> None:
         self.state = self.known._replace(marks=self.known.marks.cut(item.position))

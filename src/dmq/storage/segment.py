@@ -309,8 +309,8 @@ def save_index(files: Files, segment: Segment, *, is_closed: bool) -> None:
     try:
         for suffix, raw in (("index", index.offset_bytes()), ("timeindex", index.time_bytes())):
             file = files.open(segment.name(suffix), create=True)
-            file.cut(len(raw))
             file.write_at(0, [raw])
+            file.cut(len(raw))
     except OSError:
         segment.trusted_bytes = 0
     else:

@@ -1,0 +1,104 @@
+"""The operating system behind `Files`, for real."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dmq.storage import files as module
+from dmq.storage.files import OsFiles
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> OsFiles:
+    return OsFiles(str(tmp_path / "data"))
+
+
+def test_writes_land_where_they_should(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    file.write_at(0, [b"0123456789"])
+    file.write_at(4, [b"ab", bytearray(b"cd"), memoryview(b"ef")])
+    assert file.read_at(0, 100) == b"0123abcdef"
+    assert file.read_at(8, 2) == b"ef"
+    assert file.read_at(50, 2) == b""
+    assert file.size() == 10
+
+
+def test_more_parts_than_the_system_takes_at_once(disk: OsFiles) -> None:
+    parts = [bytes([n % 251]) * (n % 3) for n in range(module.IOV_MAX * 2 + 5)]
+    file = disk.open("file", create=True)
+    file.write_at(7, parts)
+    assert file.read_at(7, 10_000) == b"".join(parts)
+
+
+def test_a_short_write_is_finished(disk: OsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: real(fd, [parts[0][:1]], at))
+    file = disk.open("file", create=True)
+    file.write_at(3, [b"hello", b" ", b"world"])
+    assert file.read_at(3, 100) == b"hello world"
+
+
+def test_cut_and_allocate(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    file.allocate(8192)
+    assert file.size() == 8192
+    file.cut(10)
+    assert file.size() == 10
+    file.sync()
+    file.forget_cache()
+
+
+def test_cached_ranges(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    file.write_at(0, [bytes(1 << 20)])
+    assert file.is_cached(0, 1 << 20)
+    assert file.is_cached(0, 0)
+
+
+def test_names(disk: OsFiles) -> None:
+    disk.make_dir("a")
+    disk.make_dir("a")
+    disk.open("a/two", create=True).write_at(0, [b"xy"])
+    disk.open("a/one", create=True)
+    assert disk.list("a") == ["one", "two"]
+    assert disk.sizes("a") == {"one": 0, "two": 2}
+    assert disk.list("nowhere") == []
+    assert disk.sizes("nowhere") == {}
+    disk.rename("a/two", "three")
+    assert disk.exists("three")
+    assert not disk.exists("a/two")
+    disk.unlink("a/one")
+    disk.sync_dir("a")
+    disk.remove_dir("a")
+    disk.sync_dir(".")
+    assert not disk.exists("a")
+    with pytest.raises(FileNotFoundError):
+        disk.open("nothing")
+
+
+def test_one_may_hold_the_lock(disk: OsFiles) -> None:
+    disk.lock()
+    other = OsFiles(disk.root)
+    with pytest.raises(BlockingIOError):
+        other.lock()
+    disk.unlock()
+    other.lock()
+
+
+def test_the_machine(disk: OsFiles) -> None:
+    assert disk.free_bytes() > 0
+    assert disk.boot_id() == OsFiles(disk.root).boot_id()
+    assert disk.new_id() != disk.new_id()
+    disk.sync_all()
+
+
+def test_a_file_closes_with_its_last_reference(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    fd = file.fileno()
+    same = file
+    del file
+    os.fstat(fd)
+    del same
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

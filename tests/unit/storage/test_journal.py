@@ -1,0 +1,249 @@
+"""The journal's format, its recycling, and torn told from rotten."""
+
+from uuid import UUID
+
+import pytest
+from fakes.batches import make_disk, make_log, open_store, turn
+from fakes.disk import FakeDisk
+
+from dmq.errors import CorruptError
+from dmq.storage import journal
+from dmq.storage.journal import HEADER_SIZE, Body, Journal, Place
+from dmq.storage.store import Store
+from dmq.types import Voter
+
+SALT = journal.salt_of(UUID(int=5))
+FILE_BYTES = 1000
+
+
+def make_journal(disk: FakeDisk) -> Journal:
+    disk.make_dir(journal.DIRECTORY)
+    return Journal(disk, FILE_BYTES, 8 * FILE_BYTES, SALT)
+
+
+def write(made: Journal, *parts: bytes) -> None:
+    body = Body()
+    for part in parts:
+        body.add(part)
+    made.write(body)
+    made.became_durable(made.seq)
+
+
+def read(disk: FakeDisk, number: int) -> list[tuple[Place, bytes]]:
+    file = disk.open(journal.file_name(number))
+    return [(place, bytes(body)) for place, body in journal.read_records(file, number, SALT)]
+
+
+def test_records_come_back_as_they_went() -> None:
+    disk = make_disk()
+    made = make_journal(disk)
+    write(made, b"small")
+    write(made, b"a", b"L" * 300, b"b", b"")
+    write(made)
+    found = read(disk, 1)
+    assert [body for _, body in found] == [b"small", b"a" + b"L" * 300 + b"b", b""]
+    assert [(place.seq, place.durable_seq, place.oldest) for place, _ in found] == [
+        (1, 0, 1),
+        (2, 1, 1),
+        (3, 2, 1),
+    ]
+
+
+def test_the_header_has_44_bytes() -> None:
+    assert HEADER_SIZE == 44
+
+
+def test_a_full_file_is_followed_by_the_next() -> None:
+    disk = make_disk()
+    made = make_journal(disk)
+    for _ in range(5):
+        write(made, b"x" * 400)
+    assert [len(read(disk, number)) for number in (1, 2, 3)] == [2, 2, 1]
+
+
+def test_a_record_larger_than_a_file_has_one_of_its_own_size() -> None:
+    disk = make_disk()
+    made = make_journal(disk)
+    write(made, b"x" * 10)
+    write(made, b"y" * 5000)
+    write(made, b"z" * 10)
+    assert [len(body) for _, body in read(disk, 2)] == [5000]
+    assert [len(body) for _, body in read(disk, 3)] == [10]
+
+
+def test_a_file_is_reused_one_durable_record_after_it_was_let_go() -> None:
+    disk = make_disk()
+    made = make_journal(disk)
+    write(made, b"x" * 900)
+    made.noted_state(0, made.seq, made.files[-1])
+    write(made, b"y" * 900)
+    made.release()
+    assert len(made.files) == 2, "file 1 has the only state"
+    made.noted_state(0, made.seq, made.files[-1])
+    made.release()
+    assert [file.number for file in made.files] == [2]
+    assert made.spares == []
+    write(made, b"z" * 10)
+    assert made.spares == [journal.file_name(1)]
+    write(made, b"w" * 900)
+    assert made.spares == []
+    assert not disk.exists(journal.file_name(1))
+
+
+def test_old_bytes_in_a_reused_file_never_pass() -> None:
+    disk = make_disk()
+    made = make_journal(disk)
+    for _ in range(4):
+        write(made, b"x" * 100)
+    made.spares.append(journal.file_name(1))
+    made.files = []
+    made.roll()
+    write(made, b"x" * 100)
+    assert disk.open(journal.file_name(2)).size() == FILE_BYTES
+    assert [place.seq for place, _ in read(disk, 2)] == [5]
+
+
+def test_records_of_another_directory_do_not_pass() -> None:
+    disk = make_disk()
+    write(make_journal(disk), b"x")
+    file = disk.open(journal.file_name(1))
+    assert [*journal.read_records(file, 1, journal.salt_of(UUID(int=6)))] == []
+
+
+@pytest.mark.parametrize("position", range(0, HEADER_SIZE + 20, 3))
+def test_any_flipped_bit_is_seen(position: int) -> None:
+    disk = make_disk()
+    write(make_journal(disk), b"x" * 20)
+    disk.flip(journal.file_name(1), position)
+    assert read(disk, 1) == []
+
+
+def test_a_newer_version_is_refused_not_torn() -> None:
+    disk = make_disk()
+    made = make_journal(disk)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "VERSION", 9)
+        write(made, b"x")
+    with pytest.raises(CorruptError, match="newer"):
+        read(disk, 1)
+
+
+def test_pressure_counts_what_may_be_used() -> None:
+    made = make_journal(make_disk())
+    write(made, b"x" * (FILE_BYTES - HEADER_SIZE))
+    assert made.pressure == pytest.approx(1 / 6)
+    made.is_short = True
+    assert made.pressure == 1
+
+
+# ---- torn and rotten, in a whole store
+
+
+def lived(turns: int) -> tuple[FakeDisk, Store]:
+    """A store with one log and some votes, not closed."""
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store)
+    for epoch in range(1, turns + 1):
+        log.set_hard(epoch, Voter(epoch, UUID(int=1)))
+        turn(store)
+    return disk, store
+
+
+def places(disk: FakeDisk, store: Store) -> list[Place]:
+    salt = journal.salt_of(store.directory_id)
+    file = disk.open(journal.file_name(1))
+    return [place for place, _ in journal.read_records(file, 1, salt)]
+
+
+def test_a_bad_last_record_is_torn_and_dropped() -> None:
+    disk, store = lived(5)
+    last = places(disk, store)[-1]
+    disk.flip(journal.file_name(1), last.position + last.length - 1)
+    disk.kill()
+    again = open_store(disk)
+    assert again.recovery.torn == f"record {last.seq} in file 1"
+    assert again.recovery.rotten is None
+    (log,) = again.logs.values()
+    assert log.epoch == 4
+
+
+@pytest.mark.parametrize("victim", [0, 1, 4])
+def test_a_bad_record_with_a_good_one_behind_it_is_rotten(victim: int) -> None:
+    disk, store = lived(5)
+    found = places(disk, store)[victim]
+    disk.flip(journal.file_name(1), found.position)
+    disk.kill()
+    with pytest.raises(CorruptError, match="lost what it promised"):
+        open_store(disk)
+
+
+def test_a_covered_last_record_is_rotten() -> None:
+    disk, store = lived(5)
+    last = places(disk, store)[-1]
+    deadline = store.idle_deadline()
+    assert deadline == 50
+    turn(store, deadline)
+    assert places(disk, store)[-1].length == 0
+    disk.flip(journal.file_name(1), last.position)
+    disk.kill()
+    with pytest.raises(CorruptError, match=f"records {last.seq} to {last.seq}"):
+        open_store(disk)
+
+
+def test_one_empty_record_covers_and_then_there_is_silence() -> None:
+    _, store = lived(2)
+    assert store.begin_turn(49) is None
+    turn(store, 50)
+    assert store.idle_deadline() is None
+    assert store.begin_turn(10_000) is None
+
+
+def test_a_missing_file_is_rotten() -> None:
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store)
+    for epoch in range(1, 120):
+        log.set_hard(epoch, None)
+        turn(store)
+    numbers = [file.number for file in store._journal.files]
+    assert len(numbers) > 1
+    disk.unlink(journal.file_name(numbers[0]))
+    disk.kill()
+    with pytest.raises(CorruptError, match="is missing"):
+        open_store(disk)
+
+
+def test_who_may_have_forgotten_comes_back_under_a_new_name() -> None:
+    disk, store = lived(5)
+    old_id = store.directory_id
+    found = places(disk, store)[3]
+    disk.flip(journal.file_name(1), found.position)
+    disk.kill()
+    again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    assert again.recovery.rotten is not None
+    assert again.directory_id != old_id
+    (log,) = again.logs.values()
+    assert log.is_forgotten
+    disk.power_cut()
+    third = open_store(disk)
+    assert third.recovery.rotten is None
+    assert third.directory_id == again.directory_id
+    assert len(third.logs) == 1
+
+
+def test_a_rotten_journal_keeps_old_bytes() -> None:
+    from fakes.batches import fill, offsets
+
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store)
+    fill(store, log, 6)
+    salt = journal.salt_of(store.directory_id)
+    file = disk.open(journal.file_name(1))
+    found = [place for place, _ in journal.read_records(file, 1, salt)]
+    disk.flip(journal.file_name(1), found[4].position)
+    disk.kill()
+    again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    (log,) = again.logs.values()
+    assert offsets(log) == [0, 1, 2, 3, 4, 5], "they were in the page cache all the time"
