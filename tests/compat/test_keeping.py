@@ -59,6 +59,11 @@ class Topic:
             self._send(key, value, int(time.time() * 1000))
         assert self._producer.flush(20) == 0
 
+    def close_segment(self) -> None:
+        """Whatever was written so far is not in the active segment any more."""
+        for n in range(2):
+            self.put("the end", large(f"{n}"))
+
     def _send(self, key: str, value: str | None, at_ms: int) -> None:
         self._producer.produce(
             self.name, value, key, partition=0, timestamp=at_ms, on_delivery=_is_delivered
@@ -180,15 +185,15 @@ def test_a_compacted_topic_shows_only_the_last_values(make: Make, compression: s
     topic = compacted(make, compression)
     for n in range(5):
         topic.put_together([(f"key-{k}", f"value-{k}-{n}" * 5) for k in range(4)])
-    topic.put("the end", large("x"))
-    last = {f"key-{k}": f"value-{k}-4" * 5 for k in range(4)}
+    topic.close_segment()
+    last = [(f"key-{k}", f"value-{k}-4" * 5) for k in range(4)]
     topic.until(
-        lambda found: {k: v for _, k, v in found if k != "the end"} == last and len(found) == 5,
+        lambda found: [(k, v) for _, k, v in found if k != "the end"] == last,
         "one record of each key",
     )
     offsets = [offset for offset, _, _ in topic.read()]
-    assert offsets == sorted(offsets)
-    assert topic.bounds() == (0, 21), "offsets stay"
+    assert offsets[:4] == [16, 17, 18, 19], "offsets stay"
+    assert topic.bounds() == (0, 22)
 
 
 def test_a_tombstone_takes_its_key_away_and_goes_itself_later(make: Make) -> None:
@@ -277,8 +282,11 @@ def test_a_reader_goes_on_while_its_log_is_compacted(make: Make) -> None:
                 offset, key, value = plain(message)
                 offsets.append(offset)
                 seen[key] = value
-        topic.put("the end", large("x"))
-        topic.until(lambda found: len(found) == 11, "one record of each key")
+        topic.close_segment()
+        topic.until(
+            lambda found: len([key for _, key, _ in found if key != "the end"]) == 10,
+            "one record of each key",
+        )
         while (message := next_message(consumer)) is not None:
             offset, key, value = plain(message)
             offsets.append(offset)
