@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from model.world import FINDINGS, JOURNAL_FILE_BYTES, run
+from model.world import FINDINGS, run
 
 from dmq.storage import cleaner, items, journal, recovery, replay
 from dmq.storage.cleaner import Cleaner, FlushJob
@@ -262,6 +262,23 @@ def _swap_by_base(original: Any) -> Any:
     return finish
 
 
+def _not_restated(original: Any) -> Any:
+    def finish(self: Restorer, found: Image, damage: Any) -> Any:
+        log = original(self, found, damage)
+        log.must_restate = False
+        return log
+
+    return finish
+
+
+def _flushed_at_once(original: Any) -> Any:
+    def take(self: Cleaner, job: FlushJob, log: Log, **kwargs: Any) -> None:
+        original(self, job, log, **kwargs)
+        log.flushed_base = log.segments_list[-1].base
+
+    return take
+
+
 MUTANTS: dict[str, tuple[Patch, int]] = {
     "trust_tail": (_method(Restorer, "restore", _trust_tail), 20),
     "early_cut": (_method(Turn, "__init__", _early), 20),
@@ -287,26 +304,31 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
     ),
     "stale_segments": (_method(Restorer, "_unlink", _keep_stale), 20),
     "cut_always": (_method(Image, "apply_all", _cut_always), 60),
-    "replay_all": (_method(Image, "apply_all", _replay_all), 100),
+    "replay_all": (_method(Image, "apply_all", _replay_all), 250),
     "state_in_old_file": (_method(Journal, "noted_state", _ignore_where), 200),
     # Rules that this implementation has beyond the design's model.
     "note_in_journal_order": (_method(replay, "event_of", _journal_order), 40),
-    "act_before_tail_sync": (_method(recovery, "_restore", _no_tail_sync), 400),
-    "swap_by_base": (_method(Restorer, "_finish_swaps", _swap_by_base), 400),
+    "act_before_tail_sync": (_method(recovery, "_restore", _no_tail_sync), 150),
+    "async_not_restated": (_method(Restorer, "_finish", _not_restated), 60),
+    "swap_before_flush_is_noted": (_method(Cleaner, "_take", _flushed_at_once), 100),
+    "swap_by_base": (_method(Restorer, "_finish_swaps", _swap_by_base), 60),
 }
 
 
-SMALL_FILES = {"retire_on_undurable": 1024}
-"""Mutants that show only when the journal rolls all the time."""
+WORLDS: dict[str, dict[str, Any]] = {
+    "retire_on_undurable": {"file_bytes": 1024},
+    "swap_before_flush_is_noted": {"swap_rate": 0.4},
+}
+"""Mutants that show soon only where the journal rolls, or compaction runs, all the time."""
 
 
 def caught_after(name: str, count: int) -> tuple[int, str] | None:
     """The number of seeds after which the model caught this mutant, and how; None if not."""
-    file_bytes = SMALL_FILES.get(name, JOURNAL_FILE_BYTES)
+    world = WORLDS.get(name, {})
     with MUTANTS[name][0]():
         for seed in range(count):
             try:
-                run(seed, file_bytes=file_bytes)
+                run(seed, **world)
             except FINDINGS as finding:
                 return seed + 1, repr(finding)
     return None

@@ -126,7 +126,7 @@ def view_of(log: Log) -> tuple[object, ...]:
 class Run:
     """One seed: lives, crashes, recoveries."""
 
-    def __init__(self, seed: int, file_bytes: int) -> None:
+    def __init__(self, seed: int, file_bytes: int, swap_rate: float | None = None) -> None:
         self.settings = replace(
             SETTINGS, journal_bytes=8 * file_bytes, journal_file_bytes=file_bytes
         )
@@ -143,7 +143,7 @@ class Run:
         self.power_rate = self.rng.choice((1, 0.5))
         self.is_small_disk = self.rng.random() < 0.15 and file_bytes >= JOURNAL_FILE_BYTES
         self.cut_rate = self.rng.choice((0, 0.05, 0.2))
-        self.swap_rate = self.rng.choice((0, 0.05, 0.2))
+        self.swap_rate = self.rng.choice((0, 0.05, 0.2)) if swap_rate is None else swap_rate
         self.swapping: dict[UUID, bool] = {}
         """Logs that wait for a SWAP, and whether it is staged: they are not trimmed or cut."""
         self.swaps: dict[UUID, tuple[object, ...]] = {}
@@ -557,9 +557,15 @@ class Run:
 CRASHES = 6
 
 
-def run(seed: int, *, file_bytes: int = JOURNAL_FILE_BYTES, steps: int = 120) -> Run:
+def run(
+    seed: int,
+    *,
+    file_bytes: int = JOURNAL_FILE_BYTES,
+    swap_rate: float | None = None,
+    steps: int = 120,
+) -> Run:
     """One seed. Raises Wrong."""
-    world = Run(seed, file_bytes)
+    world = Run(seed, file_bytes, swap_rate)
     world.snapshots[world.store.seq] = {}
     for _ in range(CRASHES):
         world.life(steps)

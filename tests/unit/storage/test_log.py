@@ -308,7 +308,7 @@ def test_timestamps(store: Store, log: Log) -> None:
     assert newest is not None
     assert newest.max_timestamp <= 300
     assert read_header(newest.slice.pread()).base_offset == newest.base_offset
-    assert [info.max_timestamp for info in log.segments()][0] == 500
+    assert log.segments()[0].max_timestamp == 500
 
 
 def test_timestamps_below_the_log_start_do_not_count(store: Store, log: Log) -> None:
@@ -347,9 +347,8 @@ def test_bad_bytes_below_the_end_are_damage_and_stay(store: Store, log: Log) -> 
         disk.flip(name, position, 0xFF)  # type: ignore[attr-defined]
     (log,) = open_store(disk).logs.values()
     log.configure(LogSettings(index_interval_bytes=1 << 30))
-    with pytest.raises(StorageError):
-        for offset in range(20):
-            log.read(offset, 1, 20)
+    with pytest.raises(StorageError, match="no batch at"):
+        log.read(2, 1, 20)
     assert log.is_damaged
     assert disk.open(name).size() == size
     with pytest.raises(StorageError, match="damaged"):

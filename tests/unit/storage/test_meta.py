@@ -1,7 +1,10 @@
 """The meta file: written whole or not at all, read with care."""
 
+import contextlib
+
 import pytest
 from fakes.batches import make_disk
+from fakes.disk import Crash
 
 from dmq.errors import CorruptError
 from dmq.storage import meta
@@ -42,17 +45,13 @@ def test_a_newer_format_is_refused() -> None:
 
 
 def test_a_crash_while_saving_leaves_the_old_or_the_new() -> None:
-    from fakes.disk import Crash
-
     for seed in range(40):
         disk = make_disk(seed)
         old = Meta(disk.new_id())
         meta.save(disk, old)
         new = old.identified("c", 1)
         disk.budget = disk.rng.randint(0, 5)
-        try:
+        with contextlib.suppress(Crash):
             meta.save(disk, new)
-        except Crash:
-            pass
         disk.power_cut()
         assert meta.load(disk) in (old, new)
