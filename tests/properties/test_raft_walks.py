@@ -12,7 +12,7 @@ from scenarios import raft_attacks
 from scenarios.raft_mutants import MUTANTS, Mutant
 from scenarios.raft_walk import ASYNC, CHANCES, SAFE, BrokenPromiseError, Profile, Walk, walk
 
-WALKS = int(os.environ.get("DMQ_RAFT_WALKS", "400"))
+WALKS = int(os.environ.get("DMQ_RAFT_WALKS", "300"))
 FIRST_SEED = int(os.environ.get("DMQ_RAFT_SEED", "0"))
 MUTANT_WALKS_MAX = 120
 """A mutant must be noticed within so many walks."""

@@ -39,6 +39,7 @@ WEIGHTS = {
     "transfer": 1.0,
     "refuse": 2.0,
     "digests": 1.0,
+    "push": 3.0,
 }
 """How often each thing happens in a seed that has it."""
 
@@ -330,6 +331,12 @@ class Walk:
 
     def digests(self) -> None:
         self.cluster.exchange_digests()
+
+    def push(self) -> None:
+        """Between turns too, a follower may be sent what the log has begun."""
+        host = self.any_leader()
+        if host is not None:
+            host.push(host.core.wants(self.cluster.now))
 
     def reconnect(self) -> None:
         self.cluster.connect_all()

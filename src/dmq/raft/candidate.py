@@ -2,6 +2,7 @@
 
     canvass   ask all voters whether they would vote for us in the next epoch; nothing is written
     stand     take the next epoch, vote for ourselves, ask for votes
+    obey      take the epoch that an operator's order gives us, ask nobody
 
 Our own vote counts when it is durable, like any other: a single voter would otherwise lead an epoch that
 it forgets in a crash, and lead it again with another log. Recovering voters' votes count only if
@@ -20,19 +21,21 @@ from dmq.types import Voter
 class Standing:
     """What a candidate or pre-candidate knows."""
 
-    __slots__ = ("grants", "is_transfer", "refusals")
+    __slots__ = ("grants", "is_ordered", "is_transfer", "refusals")
 
-    def __init__(self, is_transfer: bool) -> None:
+    def __init__(self, *, is_transfer: bool = False, is_ordered: bool = False) -> None:
         self.grants: dict[Voter, bool] = {}
         """Who gave its vote, and whether it is well."""
         self.refusals: dict[Voter, Refusal] = {}
         self.is_transfer = is_transfer
+        self.is_ordered = is_ordered
+        """An operator wants us to be the only voter."""
 
 
 def canvass(s: State, now: int) -> None:
     """Ask whether we could win (Raft thesis 9.6)."""
     s.role = Role.PRE_CANDIDATE
-    s.standing = Standing(is_transfer=False)
+    s.standing = Standing()
     s.standing.grants[s.me] = not s.is_recovering
     for voter in s.voters:
         if voter != s.me:
@@ -47,7 +50,7 @@ def stand(s: State, now: int, *, is_transfer: bool = False) -> None:
     s.leading = None
     s.set_hard(s.epoch + 1, s.me)
     s.role = Role.CANDIDATE
-    s.standing = Standing(is_transfer)
+    s.standing = Standing(is_transfer=is_transfer)
     if s.leaderless_since is None:
         s.leaderless_since = now
     for voter in s.voters:
@@ -56,12 +59,25 @@ def stand(s: State, now: int, *, is_transfer: bool = False) -> None:
     s.deadline = now + s.retry_delay()
 
 
+def obey(s: State, epoch: int, now: int) -> None:
+    """Lead this epoch as the only voter, by order; as soon as that can't be forgotten."""
+    s.follow(epoch, None, now)
+    s.set_hard(epoch, s.me)
+    s.role = Role.CANDIDATE
+    s.standing = Standing(is_ordered=True)
+    s.deadline = None
+
+
 def hard_state_durable(s: State, now: int) -> None:
     """A sync returned; our own vote counts if it is the one that was synced."""
-    if s.role is Role.CANDIDATE and s.hard_durable == (s.epoch, s.me):
-        assert s.standing is not None
-        s.standing.grants[s.me] = not s.is_recovering
-        _count_votes(s, now)
+    if s.role is not Role.CANDIDATE or s.hard_durable != (s.epoch, s.me):
+        return
+    assert s.standing is not None
+    if s.standing.is_ordered:
+        leader.lead(s, (s.me,), now, is_unclean=True)
+        return
+    s.standing.grants[s.me] = not s.is_recovering
+    _count_votes(s, now)
 
 
 def on_pre_vote_reply(s: State, sender: Voter, message: PreVoteReply, now: int) -> None:
@@ -83,6 +99,8 @@ def on_timeout_now(s: State, sender: Voter, message: TimeoutNow, now: int) -> No
 def peer_changed(s: State, peer: Voter, now: int) -> None:
     """A voter that came (back) is asked; its answer to our first question is void."""
     assert s.standing is not None
+    if s.standing.is_ordered:
+        return
     if peer in s.voters and s.links.is_live(peer) and peer not in s.standing.grants:
         s.standing.refusals.pop(peer, None)
         _ask(s, peer)
@@ -141,7 +159,7 @@ def _count_pre_votes(s: State, now: int) -> None:
 def _count_votes(s: State, now: int) -> None:
     assert s.standing is not None
     if s.me in s.standing.grants and _is_elected(s, now):
-        leader.lead(s, now, is_unclean=not _tally(s).is_won)
+        leader.lead(s, s.voters, now, is_unclean=not _tally(s).is_won)
 
 
 def _is_elected(s: State, now: int) -> bool:

@@ -20,6 +20,10 @@ from dmq.raft.state import State
 from dmq.raft.view import position_of
 from dmq.types import Mark, Voter
 
+HANDOVER_REST = 10
+"""After a handover that the membership asked for and that failed, the leader serves for so many times
+`transfer_ms`: an heir that can't stand must not keep producers waiting for ever."""
+
 
 def may_change(s: State) -> bool:
     """CHANGE: our own mark is committed, and so is every change (Ongaro's erratum of 2015)."""
@@ -48,7 +52,7 @@ def _step_to_target(s: State, now: int) -> None:
     )
     if isinstance(step, ChangeVoters):
         change_voters(s, step.voters, now)
-    elif isinstance(step, HandOver):
+    elif isinstance(step, HandOver) and leading_of(s).handover_rest is None:
         transfer(s, max(step.to, key=lambda v: durable_end(s, v)), now)
 
 
@@ -67,7 +71,7 @@ def _add_change(s: State, voters: tuple[Voter, ...], log_start: int, now: int) -
 
 
 def set_target(s: State, now: int) -> None:
-    set_followers(s, s.log.end, now)
+    set_followers(s, s.log.begun, now)
     take_next_step(s, now)
 
 
@@ -88,6 +92,23 @@ def transfer(s: State, to: Voter, now: int) -> bool:
     reschedule(s, now)
     hand_over(s, now)
     return True
+
+
+def expire_handovers(s: State, now: int) -> None:
+    leading = leading_of(s)
+    if leading.handover is not None and leading.handover.until <= now:
+        rest_ms = HANDOVER_REST * s.settings.transfer_ms
+        leading.handover_rest = leading.handover._replace(until=now + rest_ms)
+        leading.handover = None
+    elif leading.handover_rest is not None and leading.handover_rest.until <= now:
+        leading.handover_rest = None
+
+
+def heir_changed(s: State, peer: Voter) -> None:
+    """An heir that can't be heard any more inherits nothing."""
+    handover = leading_of(s).handover
+    if handover is not None and handover.to == peer and not s.links.is_live(peer):
+        leading_of(s).handover = None
 
 
 def hand_over(s: State, now: int) -> None:

@@ -3,7 +3,8 @@
 The core knows positions and epochs, never a record. The caller owns the log, the links and the time.
 
 THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `disclaimed`, `appended`,
-`refused`, `transfer`, `set_target`, `request_log_start`, `repaired`, `recover`. Then:
+`refused`, `transfer`, `resign`, `set_target`, `request_log_start`, `allow_unclean`, `repaired`,
+`recover`. Then:
 
  1. After EVERY input, stage `take_writes()` on the log, in order, before anything else happens to the
     log or the group. They are staged, not synced. A `Take` means the bytes that came with the append
@@ -43,7 +44,7 @@ ROLES                  becomes          when
                        PRE_CANDIDATE    no majority in time
   LEADER               FOLLOWER         higher epoch seen; no majority follows for check_quorum_ms; the
                                         disk refused what was sent already
-  any                  LEADER           an operator said so (`recover`); data may be lost
+  any                  CANDIDATE        an operator said so (`recover`): asks nobody, may lose records
 
 Learners, observers, recovering and damaged replicas are followers that do not stand. The numbers are in
 settings.py, the messages in messages.py. Called by the broker's partition and by simulators.
@@ -176,12 +177,12 @@ class RaftCore(Facts):
         s = self._state
         if end >= s.log.end:
             return
+        s.log.refused(end)
+        s.verified = min(s.verified, end)
         if s.leading is not None:
             leader.refused(s, end, now)
         elif s.leader is not None:
             s.send(s.leader, Nack(s.epoch, end, end, is_unable=True))
-        s.log.refused(end)
-        s.verified = min(s.verified, end)
 
     def transfer(self, to: Voter, now: int) -> bool:
         """Hand the leadership over; False if that can't be begun."""
@@ -210,25 +211,29 @@ class RaftCore(Facts):
         if self._state.leading is not None:
             changing.request_log_start(self._state, offset, now)
 
+    def allow_unclean(self, is_allowed: bool, now: int) -> None:
+        """The topic's `unclean.leader.election.enable` changed."""
+        s = self._state
+        s.is_unclean_allowed = is_allowed
+        if s.leading is None and not s.is_leader_live:
+            s.hasten_election(now)
+
     def repaired(self, now: int) -> None:
         """All bytes are good again."""
         s = self._state
         s.is_damaged = False
         if s.leading is None and not s.is_leader_live:
-            s.await_election(now)
+            s.hasten_election(now)
 
     def recover(self, epoch: int, now: int) -> None:
-        """Lead in `epoch` as the only voter, by an operator's order; committed records may be lost.
+        """Lead in `epoch` as the only voter, by an operator's order; records may be lost.
 
         The metadata give the epoch out: greater than any that the lost voters can have used.
         """
         s = self._state
         assert epoch > s.epoch, (epoch, s.epoch)
         assert s.log.marks.items, "a learner without a log can't save anything"
-        s.follow(epoch, None, now)
-        s.set_hard(epoch, s.me)
-        leader.begin(s, (s.me,), now)
-        s.unclean_elections += 1
+        candidate.obey(s, epoch, now)
 
     # ---- outputs
 
@@ -239,12 +244,6 @@ class RaftCore(Facts):
             return []
         writes, log.writes = log.writes, []
         return writes
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether a turn of this group has anything to do but write."""
-        s = self._state
-        return bool(s.outbox) or s.leading is not None or s.ack_is_due or s.verified > s.acked
 
     def ready(self, now: int) -> Ready:
         """The log began a turn with all that it was told."""
@@ -281,7 +280,7 @@ class RaftCore(Facts):
 
 def is_current(s: State, sender: Voter, session: int) -> bool:
     """Whether a message of this session may count."""
-    return s.links.session(sender) == session
+    return session != 0 and s.links.session(sender) == session
 
 
 def _refuse_stale_append(s: State, sender: Voter, message: Append) -> None:

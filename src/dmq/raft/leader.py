@@ -7,7 +7,7 @@ cuts its own log. Called by core.py; changes of voters and handovers are in chan
 
 from typing import NamedTuple
 
-from dmq.raft.changing import hand_over, take_next_step
+from dmq.raft import changing
 from dmq.raft.leading import (
     Leading,
     check_quorum,
@@ -36,20 +36,15 @@ class Want(NamedTuple):
 # --- becoming and ceasing -------------------------------------------------------------------------
 
 
-def lead(s: State, now: int, *, is_unclean: bool = False) -> None:
+def lead(s: State, voters: tuple[Voter, ...], now: int, *, is_unclean: bool) -> None:
     """Won: the first act is the epoch's mark (WRITE)."""
-    begin(s, s.voters, now)
-    if is_unclean:
-        s.unclean_elections += 1
-
-
-def begin(s: State, voters: tuple[Voter, ...], now: int) -> None:
     s.role = Role.LEADER
     s.standing = None
     s.leader, s.is_leader_live = s.me, True
     s.leaderless_since = None
     # Our log is what the group has from now on, so there is nothing left to recover.
     s.is_recovering, s.heal_goal = False, None
+    s.unclean_elections += is_unclean
     start = s.log.end
     last = s.log.marks.last
     mark = Mark(s.epoch, 0, start.offset, voters, last.log_start)
@@ -109,6 +104,7 @@ def _append(s: State, progress: Progress, stop: int, now: int) -> Append:
     generation = marks[-1] if marks else prev
     end = Position(generation.epoch, generation.change, stop)
     wants_ack = progress.sent(end, log.commit, now)
+    leading_of(s).sent_end = max(leading_of(s).sent_end, end)
     return Append(s.epoch, prev, marks, end, log.begun, log.commit, wants_ack)
 
 
@@ -126,7 +122,7 @@ def on_ack(s: State, sender: Voter, message: Ack, now: int) -> None:
     if progress.is_learner:
         progress.measure_round(s.log.end, now, s.settings.turn_ms)
         reschedule(s, now)
-    hand_over(s, now)
+    changing.hand_over(s, now)
 
 
 def on_nack(s: State, sender: Voter, message: Nack, now: int) -> None:
@@ -156,12 +152,20 @@ def durable(s: State, before: Position, now: int) -> None:
 
 
 def refused(s: State, end: Position, now: int) -> None:
-    """Our disk did not take what we appended beyond `end`.
+    """Our disk did not take what we appended beyond `end`, and the log has dropped it.
 
-    If a follower was sent some of it, these positions must not be used again in this epoch.
+    If our own mark is gone, or a follower was sent some of it, these positions must not be used
+    again in this epoch.
     """
-    if any(progress.next > end for progress in leading_of(s).followers.values()):
+    leading = leading_of(s)
+    if end < position_of(leading.mark) or end < leading.sent_end:
         resign(s, now)
+        return
+    for progress in leading.followers.values():
+        if progress.next > end:
+            progress.probe(end, now)
+    set_followers(s, end, now)  # A change of voters may be among what was dropped.
+    check_quorum(s, now)
 
 
 # --- committing -----------------------------------------------------------------------------------
@@ -171,7 +175,7 @@ def advance_commit(s: State, now: int) -> None:
     """Commit what a majority has durably (COMMIT), then take the steps that waited for it."""
     end = majority_has([durable_end(s, voter) for voter in s.voters])
     if may_commit(s, end) and s.log.commit_to(end):
-        take_next_step(s, now)
+        changing.take_next_step(s, now)
 
 
 def may_commit(s: State, end: Position) -> bool:
@@ -202,12 +206,10 @@ def peer_changed(s: State, peer: Voter, now: int) -> None:
     if not session:
         progress.end_session(now)
     elif session != progress.session:
-        progress.begin_session(session, s.log.end, now)
-    handover = leading_of(s).handover
-    if handover is not None and handover.to == peer and not s.links.is_live(peer):
-        leading_of(s).handover = None
+        progress.begin_session(session, s.log.begun, now)
+    changing.heir_changed(s, peer)
     check_quorum(s, now)
-    take_next_step(s, now)
+    changing.take_next_step(s, now)
 
 
 def disowned(s: State, peer: Voter, now: int) -> None:
@@ -215,7 +217,7 @@ def disowned(s: State, peer: Voter, now: int) -> None:
     progress = leading_of(s).followers.get(peer)
     if progress is not None:
         progress.follows = False
-        progress.probe(s.log.end if progress.match == NOTHING else progress.match, now)
+        progress.probe(s.log.begun if progress.match == NOTHING else progress.match, now)
         check_quorum(s, now)
 
 
@@ -226,13 +228,12 @@ def tick(s: State, now: int) -> None:
     if lost_at is not None and now - lost_at >= settings.check_quorum_ms:
         resign(s, now)
         return
-    if leading.handover is not None and leading.handover.until <= now:
-        leading.handover = None
+    changing.expire_handovers(s, now)
     _retry_owed(s, now)
     for progress in leading.followers.values():
         if progress.is_learner:
             progress.measure_round(s.log.end, now, settings.turn_ms)
-    take_next_step(s, now)
+    changing.take_next_step(s, now)
     reschedule(s, now)
 
 

@@ -24,7 +24,16 @@ class Handover(NamedTuple):
 class Leading:
     """What only a leader knows."""
 
-    __slots__ = ("followers", "handover", "mark", "quorum_lost_at", "retry_at", "wanted_start")
+    __slots__ = (
+        "followers",
+        "handover",
+        "handover_rest",
+        "mark",
+        "quorum_lost_at",
+        "retry_at",
+        "sent_end",
+        "wanted_start",
+    )
 
     def __init__(self, mark: Mark) -> None:
         self.mark = mark
@@ -34,6 +43,10 @@ class Leading:
         self.retry_at: int | None = None
         """When to look for followers that owe an answer."""
         self.handover: Handover | None = None
+        self.handover_rest: Handover | None = None
+        """The last one that failed; until then no other is begun for the sake of the membership."""
+        self.sent_end = NOTHING
+        """The greatest position that anybody was sent in this epoch."""
         self.wanted_start = 0
         """Where the log shall start as soon as a mark may say so."""
 
@@ -60,7 +73,9 @@ def set_followers(s: State, start: Position, now: int) -> None:
         progress = known.get(replica)
         if progress is None:
             session = s.links.session(replica)
-            progress = Progress(start, session, now, is_learner=replica not in voters)
+            progress = Progress(start, session, now)
+            if not s.links.is_live(replica):
+                progress.caught_up_at = None
         progress.is_learner = replica not in voters
         leading.followers[replica] = progress
     reschedule(s, now)
@@ -96,8 +111,9 @@ def reschedule(s: State, now: int) -> None:
     moments = []
     if leading.quorum_lost_at is not None:
         moments.append(leading.quorum_lost_at + settings.check_quorum_ms)
-    if leading.handover is not None:
-        moments.append(leading.handover.until)
+    for handover in (leading.handover, leading.handover_rest):
+        if handover is not None:
+            moments.append(handover.until)
     if leading.retry_at is not None:
         moments.append(leading.retry_at)
     for replica, progress in leading.followers.items():

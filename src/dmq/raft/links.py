@@ -17,7 +17,8 @@ class Links:
     def __init__(self, me: Voter) -> None:
         self.me = me
         self.is_fit = True
-        """Whether this broker may stand in elections; not while its disk is slow or it stops."""
+        """Whether this broker may stand in elections; not while its disk is slow or it stops. Call
+        `start` on leaderless groups when it becomes fit again."""
         self._sessions: dict[Voter, int] = {}
         self._live: dict[Voter, None] = {}
 

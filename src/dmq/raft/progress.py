@@ -49,9 +49,9 @@ class Progress:
         "wait_until",
     )
 
-    def __init__(self, start: Position, session: int, now: int, *, is_learner: bool) -> None:
+    def __init__(self, start: Position, session: int, now: int) -> None:
         self.session = session
-        self.is_learner = is_learner
+        self.is_learner = False
         self.pace = Pace.PROBE
         self.match = NOTHING
         """What it has durably, as acknowledged in this session."""
@@ -68,8 +68,8 @@ class Progress:
         """Since when an answer is due, if one is due."""
         self.wait_until = 0
         """It can't take anything before this."""
-        self.caught_up_at = now
-        """When it last had all that was durable here."""
+        self.caught_up_at: int | None = now
+        """When it last had all that was durable here; at first we believe it of whom we hear."""
         self.at_end_since: int | None = None
         self.round_goal = start
         self.round_began = now
@@ -188,7 +188,9 @@ class Progress:
             self.caught_up_at = now
 
     def is_in_sync(self, durable: Position, now: int, lag_ms: int) -> bool:
-        return self.match >= durable or now - self.caught_up_at <= lag_ms
+        if self.match >= durable:
+            return True
+        return self.caught_up_at is not None and now - self.caught_up_at <= lag_ms
 
     def measure_round(self, end: Position, now: int, turn_ms: int) -> None:
         """A learner's rounds (Raft thesis 4.2.1): how long it takes to reach what the end was."""
