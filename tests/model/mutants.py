@@ -300,7 +300,7 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
     "note_before_sync": (_note_before_sync, 20),
     "retire_on_undurable": (
         _all(_method(Store, "drop", _forget_early), _method(Journal, "release", _reuse_at_once)),
-        400,
+        200,
     ),
     "stale_segments": (_method(Restorer, "_unlink", _keep_stale), 20),
     "cut_always": (_method(Image, "apply_all", _cut_always), 60),

@@ -33,7 +33,7 @@ SETTINGS = StoreSettings(
     journal_file_bytes=JOURNAL_FILE_BYTES,
     turn_bytes_max=1 << 30,
     open_files_max=4,
-    reserve_bytes=0,
+    reserve_bytes=100,
     quarantine_ms=20,
 )
 DIRECTORY = UUID(int=7)
