@@ -111,11 +111,11 @@ class Log(Layout):
 
     __slots__ = (
         "_has_cut",
-        "_is_cut_staged",
         "_is_hard_staged",
         "_is_held",
         "_is_paused",
         "_ops",
+        "_staged_cut",
         "_staged_end",
         "epoch",
         "is_dropped",
@@ -148,7 +148,8 @@ class Log(Layout):
         """What the staged operations will take in the journal, at most."""
         self._has_cut = False
         """A cut that takes bytes away is staged: the log's turn is held."""
-        self._is_cut_staged = False
+        self._staged_cut: Position | None = None
+        """The lowest position that a staged cut goes back to."""
         self._is_hard_staged = False
         self._is_held = False
         self._is_paused = False
@@ -258,7 +259,7 @@ class Log(Layout):
         begun = self._begun
         if position < begun.end:
             self._has_cut = self._has_cut or position.offset < begun.end_offset
-            self._is_cut_staged = True
+            self._staged_cut = min(position, self._staged_cut or position)
             self._stage((CUT, position))
         if position < self.stable_end:
             self.stable_end = position
@@ -288,8 +289,8 @@ class Log(Layout):
         self.marks = Marks((base,))
         self.log_start = self._staged_end = log_start
         self._ops = []
-        self._has_cut = self._is_cut_staged = True
-        self.stable_end = Position(-1, 0, log_start)
+        self._has_cut = True
+        self.stable_end = self._staged_cut = Position(-1, 0, log_start)
         self._stage((RESET, base, log_start))
 
     def replace_segments(self, bases: Sequence[int], size: int, max_timestamp: int) -> None:
@@ -328,7 +329,7 @@ class Log(Layout):
             return not self._ops
         ops, self._ops = self._ops, []
         self._is_held = is_held = self._has_cut
-        self._has_cut = self._is_cut_staged = False
+        self._has_cut, self._staged_cut = False, None
         self.staged_bytes = 0
         at = 0
         while at < len(ops):
@@ -387,11 +388,12 @@ class Log(Layout):
 
     def _move_stable(self) -> bool:
         begun = self._begun
-        stable: Position | None = begun.end
-        if self._is_cut_staged:
-            # Nothing is promised beyond what the staged log shares with the durable one.
-            stable = self.marks.floor(begun.end, self._staged_end, self.log_start)
-        if stable is None or stable == self.stable_end:
+        stable = begun.end
+        if self._staged_cut is not None:
+            # What lies beyond is durable now, but on its way out; the same offsets may be staged
+            # again, and those are not durable.
+            stable = min(stable, self._staged_cut)
+        if stable == self.stable_end:
             return False
         self.stable_end = stable
         return True

@@ -222,6 +222,21 @@ def test_a_turn_that_ends_after_a_staged_cut_promises_no_more_than_both_have(
     assert log.stable_end == (0, 1, 2)
 
 
+def test_offsets_that_are_staged_again_after_a_cut_are_not_promised(
+    store: Store, log: Log
+) -> None:
+    log.append(batch(0, count=4))
+    begun = store.begin_turn(0)
+    assert begun is not None
+    begun.sync()
+    log.cut(Position(0, 0, 0))
+    log.append(batch(0, count=4, size=99))
+    store.end_turn(begun, 0)
+    assert log.stable_end == (0, 0, 0)
+    turn(store)
+    assert log.stable_end == (0, 0, 4)
+
+
 def test_reset_begins_an_empty_log_elsewhere(store: Store, log: Log) -> None:
     fill(store, log, 10)
     log.reset(Mark(4, 0, 100, VOTERS, 100), 100)
