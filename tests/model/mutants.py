@@ -279,6 +279,17 @@ def _flushed_at_once(original: Any) -> Any:
     return take
 
 
+def _floor_of_staged(_original: Any) -> Any:
+    def move_stable(self: Log) -> bool:
+        stable = self.marks.floor(self._begun.end, self._staged_end, self.log_start)
+        if stable is None or stable == self.stable_end:
+            return False
+        self.stable_end = stable
+        return True
+
+    return move_stable
+
+
 MUTANTS: dict[str, tuple[Patch, int]] = {
     "trust_tail": (_method(Restorer, "restore", _trust_tail), 20),
     "early_cut": (_method(Turn, "__init__", _early), 20),
@@ -309,6 +320,7 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
     # Rules that this implementation has beyond the design's model.
     "note_in_journal_order": (_method(replay, "event_of", _journal_order), 40),
     "act_before_tail_sync": (_method(recovery, "_restore", _no_tail_sync), 150),
+    "promise_what_is_staged_again": (_method(Log, "_move_stable", _floor_of_staged), 100),
     "async_not_restated": (_method(Restorer, "_finish", _not_restated), 60),
     "swap_before_flush_is_noted": (_method(Cleaner, "_take", _flushed_at_once), 100),
     "swap_by_base": (_method(Restorer, "_finish_swaps", _swap_by_base), 60),

@@ -209,8 +209,23 @@ class Run:
         self.turn = None
         self._stable(self.store.end_turn(turn, self.now))
         for log in self.store.logs.values():
-            if not log.is_async and not self.store.has_work():
-                assert log.stable_end == log.end, log
+            if not log.is_async:
+                self._check_promise(log)
+
+    def _check_promise(self, log: Log) -> None:
+        """What may be promised is in the last durable turn, byte for byte."""
+        if not self.store.has_work():
+            assert log.stable_end == log.end, log
+        assert log.marks.has(log.stable_end, log.end_offset, log.log_start), log
+        durable = self.snapshots[self.durable_seq].get(log.topic_id)
+        if durable is None:
+            assert log.stable_end.offset == 0, log
+            return
+        held = durable[5]
+        assert isinstance(held, tuple)
+        for batch in self.shadows[log.topic_id].batches:
+            if log.log_start <= batch[1] < log.stable_end.offset and batch not in held:
+                raise Wrong(f"{log}: {batch[:2]} is promised, but not durable")
 
     def _begun(self, turn: Turn) -> None:
         self.is_synced = not turn.needs_sync
