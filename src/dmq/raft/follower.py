@@ -92,7 +92,7 @@ def peer_changed(s: State, peer: Voter, now: int) -> None:
     if peer == s.leader:
         _leader_link_changed(s, now)
     elif not s.is_leader_live and (s.deadline is None or s.vote in (None, s.me)):
-        s.hasten_election(now)  # Unless somebody is trying with our vote.
+        s.rank_anew(now)  # Unless somebody is trying with our vote.
 
 
 def _leader_link_changed(s: State, now: int) -> None:

@@ -63,6 +63,7 @@ class State:
         "unclean_elections",
         "verified",
         "vote",
+        "waiting_since",
     )
 
     def __init__(
@@ -87,6 +88,8 @@ class State:
         self.is_leader_live = False
         """Whether its link lives and it claims the group: then nobody gets our pre-vote."""
         self.leaderless_since: int | None = None
+        self.waiting_since = 0
+        """When the present wait for an election began."""
         self.deadline: int | None = None
         """When `tick` must be called; None: nothing is awaited."""
         self.standing: Standing | None = None
@@ -212,6 +215,7 @@ class State:
         """
         if self.leaderless_since is None:
             self.leaderless_since = now
+        self.waiting_since = now
         self.deadline = None
         if not self.may_stand(now):
             unclean_at = self.leaderless_since + self.settings.unclean_wait_ms
@@ -228,11 +232,19 @@ class State:
         self.deadline = now + delay_ms
 
     def hasten_election(self, now: int, without: Voter | None = None) -> None:
-        """The order of succession changed in our favour, or not: never a reason to wait longer."""
+        """Somebody can't win, or we may stand now: no reason to wait longer than before."""
         before = self.deadline
         self.await_election(now, without=without)
         if before is not None and self.deadline is not None:
             self.deadline = min(before, self.deadline)
+
+    def rank_anew(self, now: int) -> None:
+        """A voter came or went: the wait that is under way becomes that of our new rank."""
+        since, was_waiting = self.waiting_since, self.deadline is not None
+        self.await_election(now)
+        if was_waiting and self.deadline is not None:
+            self.deadline = max(now, self.deadline - (now - since))
+            self.waiting_since = since
 
     def retry_delay(self) -> int:
         """How long to wait before standing again."""
