@@ -260,8 +260,11 @@ class Layout:
         return segment.first_timestamp
 
     def _close_segment(self, segment: Segment) -> None:
+        segment.hints.clear()
         if segment.size and segment.file is not None:
             save_index(self._host.pool.files, segment, is_closed=True)
+            if segment.trusted_bytes == segment.size:
+                segment.index = None  # Who reads behind loads it again.
 
     def _begin_mark(self, turn: Turn, mark: Mark) -> None:
         self._begun.marks = self._begun.marks.add(mark)

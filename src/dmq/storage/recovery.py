@@ -10,7 +10,7 @@ Called by `Store.open` only.
 """
 
 import gc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dmq.errors import CorruptError, StorageError
@@ -45,6 +45,8 @@ class Recovered:
     logs: list[RecoveredLog]
     next_uid: int
     report: Report
+    old_journal: list[str] = field(default_factory=list)
+    """Of a directory that changed its name: to be put aside when the new one is durable."""
 
 
 def format_directory(files: Files) -> Meta:
@@ -140,9 +142,16 @@ def _renamed(
         log.must_restate = log.is_forgotten = True
     renamed = replace(directory, directory_id=files.new_id())
     writer = _journal(files, sizes, journal.salt_of(renamed.directory_id), replay)
+    old = [journal.file_name(file.number) for file in replay.files]
     writer.files = []
-    writer.spares = []
-    return Recovered(renamed, writer, logs, replay.next_uid, replay.report)
+    return Recovered(renamed, writer, logs, replay.next_uid, replay.report, old)
+
+
+def put_journal_aside(files: Files, found: Recovered) -> None:
+    """Keep a rotten journal for people to look at."""
+    for name in found.old_journal:
+        moved = move(files, name, LOST, f"journal-{name.rpartition('/')[2]}")
+        found.report.lost_found.append(moved)
 
 
 def _put_aside(files: Files, replay: Replay, known: set[int]) -> None:
@@ -186,6 +195,6 @@ def _journal(files: Files, sizes: Sizes, salt: int, replay: Replay) -> Journal:
     writer.spares = _spares(files, sizes, replay)
     if replay.report.is_clean and replay.last is not None:
         writer.position = replay.last.end
-    elif writer.files:
+    elif writer.files and replay.report.rotten is None:
         writer.roll()  # Never behind a torn record.
     return writer

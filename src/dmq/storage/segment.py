@@ -18,6 +18,8 @@ from dmq.storage.items import UNKNOWN_TIMESTAMP, SegmentState
 _WALK_BYTES = 8 * 1024
 _WALK_BYTES_MAX = 1024 * 1024
 _HINTS_MAX = 512
+_INDEXES_MAX = 64
+"""Indexes of closed segments kept in memory: up to 5 MiB for each GiB of log."""
 
 
 class BadBatchError(CorruptError):
@@ -141,6 +143,7 @@ class SegmentFiles:
         self.files = files
         self._open_max = max(open_max, 1)
         self._open: OrderedDict[Segment, None] = OrderedDict()
+        self._loaded: OrderedDict[Segment, None] = OrderedDict()
 
     def get(self, segment: Segment) -> File:
         """Raises OSError if it can't be opened, BadBatchError if bytes of it are not there."""
@@ -165,13 +168,19 @@ class SegmentFiles:
         while len(self._open) > self._open_max:
             cold = self._open.popitem(last=False)[0]
             cold.file = None
-            if cold.trusted_bytes == cold.size:
-                cold.index = None  # Its files say the same.
+            _drop_index(cold)
         return file
+
+    def loaded_index(self, segment: Segment) -> None:
+        """An index was read into memory: let the one go that was read longest ago."""
+        self._loaded[segment] = None
+        while len(self._loaded) > _INDEXES_MAX:
+            _drop_index(self._loaded.popitem(last=False)[0])
 
     def forget(self, segment: Segment) -> None:
         segment.file = None
         self._open.pop(segment, None)
+        self._loaded.pop(segment, None)
 
     def unlink(self, segment: Segment) -> None:
         """Remove log and indexes; readers in flight keep what they have."""
@@ -182,13 +191,18 @@ class SegmentFiles:
                 self.files.unlink(name)
 
 
+def _drop_index(segment: Segment) -> None:
+    if segment.trusted_bytes == segment.size:
+        segment.index = None  # Its files say the same.
+
+
 class SegmentReader:
     """Lookups in one segment; makes the index cover it first."""
 
     def __init__(self, pool: SegmentFiles, segment: Segment, interval_bytes: int) -> None:
         self._segment = segment
         self._interval = interval_bytes
-        self._files = pool.files
+        self._pool = pool
         try:
             self.file = pool.get(segment)
         except OSError as error:
@@ -266,6 +280,7 @@ class SegmentReader:
         index = segment.index
         if index is None:
             index = segment.index = self._load()
+            self._pool.loaded_index(segment)
         if index.covered < segment.readable:
             self._extend(index)
         return index
@@ -281,7 +296,7 @@ class SegmentReader:
 
     def _read(self, suffix: str) -> bytes:
         try:
-            file = self._files.open(self._segment.name(suffix))
+            file = self._pool.files.open(self._segment.name(suffix))
         except FileNotFoundError:
             return b""
         return file.read_at(0, file.size())

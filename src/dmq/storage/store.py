@@ -133,6 +133,7 @@ class Store:
         turn.sync()
         if self.recovery.rotten is not None:
             meta.save(self._files, self._meta)  # From here on the old journal is nobody's.
+            recovery.put_journal_aside(self._files, found)
         self.end_turn(turn, now)
         self._journal.keep_spares()
         self._quarantine.adopt(now)

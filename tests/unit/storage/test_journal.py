@@ -225,6 +225,7 @@ def test_who_may_have_forgotten_comes_back_under_a_new_name() -> None:
     assert again.directory_id != old_id
     (log,) = again.logs.values()
     assert log.is_forgotten
+    assert again.recovery.lost_found == ["lost+found/journal-0000000001"]
     disk.power_cut()
     third = open_store(disk)
     assert third.recovery.rotten is None

@@ -222,9 +222,7 @@ def test_a_turn_that_ends_after_a_staged_cut_promises_no_more_than_both_have(
     assert log.stable_end == (0, 1, 2)
 
 
-def test_offsets_that_are_staged_again_after_a_cut_are_not_promised(
-    store: Store, log: Log
-) -> None:
+def test_offsets_that_are_staged_again_after_a_cut_are_not_promised(store: Store, log: Log) -> None:
     log.append(batch(0, count=4))
     begun = store.begin_turn(0)
     assert begun is not None
@@ -349,6 +347,16 @@ def test_an_index_file_that_lies_is_made_anew(store: Store, log: Log) -> None:
     log.configure(LogSettings(index_interval_bytes=100))
     for offset in range(60):
         assert headers(log, offset, 1, 60) == [offset]
+
+
+def test_few_indexes_stay_in_memory(store: Store, log: Log) -> None:
+    fill(store, log, 900, size=200)
+    closed = log.segments_list[:-1]
+    assert len(closed) > 100
+    assert [segment for segment in closed if segment.index is not None] == []
+    for offset in range(0, 900, 3):
+        assert headers(log, offset, 1, 900) == [offset]
+    assert len([segment for segment in closed if segment.index is not None]) <= 64
 
 
 def test_bad_bytes_below_the_end_are_damage_and_stay(store: Store, log: Log) -> None:
