@@ -91,8 +91,15 @@ def _heal(s: State) -> None:
 def peer_changed(s: State, peer: Voter, now: int) -> None:
     if peer == s.leader:
         _leader_link_changed(s, now)
-    elif not s.is_leader_live and (s.deadline is None or s.vote in (None, s.me)):
-        s.rank_anew(now)  # Unless somebody is trying with our vote.
+    elif not s.is_leader_live and not _somebody_tries(s):
+        s.rank_anew(now)
+
+
+def _somebody_tries(s: State) -> bool:
+    """Whether a live candidate has our vote, and we wait for it to win."""
+    if s.deadline is None or s.vote is None or s.vote == s.me:
+        return False
+    return s.leader is None and s.links.is_live(s.vote)
 
 
 def _leader_link_changed(s: State, now: int) -> None:
