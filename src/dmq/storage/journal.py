@@ -115,7 +115,6 @@ class Journal:
         self.durable_seq = 0
         self.position = 0
         self.is_directory_dirty = False
-        self._spare_count = 0
         self.is_short = False
         """The disk had no room for the spares: only what was flushed can give files back."""
 
@@ -211,8 +210,7 @@ class Journal:
 
     def add_spare(self, size: int = 0) -> None:
         """Make one more spare file, the next to be used. Raises StorageError if the disk is full."""
-        self._spare_count += 1
-        name = f"{DIRECTORY}/spare-{self.next_number}-{self._spare_count}"
+        name = self._new_name()
         try:
             file = self._disk.open(name, create=True)
             try:
@@ -223,6 +221,13 @@ class Journal:
         except OSError as error:
             raise StorageError(f"no room for a spare journal file: {error}") from error
         self.spares.append(name)
+
+    def _new_name(self) -> str:
+        """A name that no spare of this or a former life has."""
+        number = 1
+        while self._disk.exists(f"{DIRECTORY}/spare-{number}"):
+            number += 1
+        return f"{DIRECTORY}/spare-{number}"
 
     # ---- durable facts
 

@@ -22,9 +22,13 @@ class RemoveJob:
         self.name = name
 
     def run(self) -> None:
-        for name in self._files.list(self.name):
-            self._files.unlink(f"{self.name}/{name}")
-        self._files.remove_dir(self.name)
+        """What can't be removed now is tried again after the next start."""
+        try:
+            for name in self._files.list(self.name):
+                self._files.unlink(f"{self.name}/{name}")
+            self._files.remove_dir(self.name)
+        except OSError:
+            return
 
 
 class Quarantine:
@@ -45,7 +49,10 @@ class Quarantine:
         for segment in log.segments_list:
             pool.forget(segment)
         if self._files.exists(log.directory):
-            name = move(self._files, log.directory, DIRECTORY, str(log.uid))
+            try:
+                name = move(self._files, log.directory, DIRECTORY, str(log.uid))
+            except OSError:
+                return  # It stays where it is; the next start knows that it was dropped.
             self._due[name] = now + self._keep_ms
 
     def due(self, now: int) -> list[RemoveJob]:

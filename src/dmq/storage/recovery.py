@@ -73,8 +73,8 @@ def recover(
 
 
 def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -> Recovered:
-    for name in (journal.DIRECTORY, LOGS):
-        files.make_dir(name)
+    for name in (journal.DIRECTORY, LOGS, QUARANTINE):
+        files.make_dir(name)  # The last one now: a full disk must be able to drop logs.
     files.sync_dir(".")
     salt = journal.salt_of(directory.directory_id)
     replay = read_journal(files, salt)

@@ -255,6 +255,7 @@ class Restorer:
         if not self._files.exists(name):
             return position, end, greatest
         file = self._files.open(name)
+        file.forget_cache()  # Pages of a sync that failed look clean, and are on no disk.
         size = file.size()
         marks = image.known.marks
         while position + HEADER_SIZE <= size:

@@ -136,6 +136,17 @@ def test_pressure_counts_what_may_be_used() -> None:
     assert made.pressure == 1
 
 
+def test_a_spare_is_never_the_spare_of_a_former_life() -> None:
+    disk = make_disk()
+    store = open_store(disk)
+    for _ in range(3):
+        store.close(0)
+        store = open_store(disk)
+        store._journal.add_spare()
+        spares = store._journal.spares
+        assert len(spares) == len(set(spares))
+
+
 # ---- torn and rotten, in a whole store
 
 
