@@ -198,8 +198,9 @@ class Progress:
             if now - self.round_began > turn_ms:
                 self.at_end_since = None
             return
-        is_near = self.match >= end or now - self.round_began <= turn_ms
-        if is_near and self.at_end_since is None:
+        if self.match < end and now - self.round_began > turn_ms:
+            self.at_end_since = None
+        elif self.at_end_since is None:
             self.at_end_since = now
         self.round_goal = end
         self.round_began = now
