@@ -77,6 +77,7 @@ class Store:
         self._dropping: list[Log] = []
         self._turn: Turn | None = None
         self._cover_at: int | None = None
+        self._is_cover_due = False
         self._space_checked_at: int | None = None
         self._jobs: list[Job] = []
         self._turn_bytes_max = settings.turn_bytes_max
@@ -240,19 +241,19 @@ class Store:
     # ---- the turn
 
     def has_work(self) -> bool:
-        """Whether a turn has something to write (see also `idle_deadline`)."""
-        return bool(self._dirty or self._staged or self._cleaner.notes)
+        """Whether a turn has something to write."""
+        return bool(self._dirty or self._staged or self._cleaner.notes or self._is_cover_due)
 
     def begin_turn(self, now: int) -> Turn | None:
         """Write all that is staged; None if a turn is under way or there is nothing to do."""
         if self._turn is not None:
             return None
-        is_cover_due = self._cover_at is not None and now >= self._cover_at
-        if not (self._dirty or self._staged or self._cleaner.notes or is_cover_due):
+        self._check_cover(now)
+        if not self.has_work():
             return None
         self._check_space_sometimes(now)
         turn = Turn(now)
-        turn.is_forced = is_cover_due
+        turn.is_forced, self._is_cover_due = self._is_cover_due, False
         self._begin_small(turn)
         self._begin_logs(turn)
         self._write(turn)
@@ -335,6 +336,7 @@ class Store:
     def maintain(self, now: int) -> list[Job]:
         """Jobs that are due: run each in a worker thread, then call `done` with it."""
         self._check_space_sometimes(now)
+        self._check_cover(now)
         self._journal.keep_spares()
         self._plan(now)
         jobs = [*self._jobs, *self._quarantine.due(now)]
@@ -362,6 +364,11 @@ class Store:
         """When begin_turn and maintain should be called though nothing is staged."""
         times = [self._cover_at, self._cleaner.deadline(), self._quarantine.deadline()]
         return min((t for t in times if t is not None), default=None)
+
+    def _check_cover(self, now: int) -> None:
+        """Whether the last record has waited long enough for one that covers it."""
+        if self._turn is None and self._cover_at is not None and now >= self._cover_at:
+            self._is_cover_due = True
 
     def _check_space_sometimes(self, now: int) -> None:
         at = self._space_checked_at

@@ -205,7 +205,12 @@ def test_a_covered_last_record_is_rotten() -> None:
 def test_one_empty_record_covers_and_then_there_is_silence() -> None:
     _, store = lived(2)
     assert store.begin_turn(49) is None
+    store.maintain(49)
+    assert not store.has_work()
+    store.maintain(50)
+    assert store.has_work()
     turn(store, 50)
+    assert not store.has_work()
     assert store.idle_deadline() is None
     assert store.begin_turn(10_000) is None
 
