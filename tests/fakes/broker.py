@@ -44,10 +44,13 @@ class FakeBroker:
         self.replicas = Replicas(self.node, voter, Settings(self.config))
         self.machine = ClusterMachine(ConfigRules(Settings(self.config)), {})
         changes = MetadataChanges(
-            self.machine.state, self.replicas, self.config, NODE_ID, self._take_settings
+            self.machine, self.replicas, self.config, NODE_ID, self._take_settings
         )
         self.metadata = MachineHost(
-            self.machine, self.replicas.open_metadata(), on_committed=changes.committed
+            self.machine,
+            self.replicas.open_metadata(),
+            reset=self.machine.reset,
+            on_committed=changes.committed,
         )
         self.fetcher = Fetcher(self.replicas.find, self.node.timers, 1000)
         self.service = Service(

@@ -59,6 +59,15 @@ class Answer(Generic[T]):
         else:
             self._callbacks.append(callback)
 
+    def follow(self, other: "Answer[T]") -> None:
+        """Be done as `other` was, which is done."""
+        try:
+            value = other.get()
+        except DmqError as error:
+            self.fail(error)
+        else:
+            self.resolve(value)
+
     def map(self, function: Callable[[T], U]) -> "Answer[U]":
         """An answer with `function` of this one's value, or with its error."""
         mapped: Answer[U] = Answer()

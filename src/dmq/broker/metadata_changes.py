@@ -10,6 +10,7 @@ from uuid import UUID
 from dmq.broker.replicas import Replicas
 from dmq.config.broker import BrokerConfig
 from dmq.config.settings import Settings
+from dmq.machines.cluster import ClusterMachine
 from dmq.machines.machine import Record
 from dmq.machines.records import ConfigRecord, Fact, PartitionRecord, TopicRecord, decode
 from dmq.machines.state import TOPIC_RESOURCE, ClusterState
@@ -24,18 +25,22 @@ class MetadataChanges:
 
     def __init__(
         self,
-        state: ClusterState,
+        machine: ClusterMachine,
         replicas: Replicas,
         config: BrokerConfig,
         node_id: int,
         on_settings: Callable[[Settings], None],
     ) -> None:
-        self._state = state
+        self._machine = machine
         self._replicas = replicas
         self._config = config
         self._node_name = str(node_id)
         self._on_settings = on_settings
         self._deleted: dict[UUID, None] = {}
+
+    @property
+    def _state(self) -> ClusterState:
+        return self._machine.state
 
     def loading(self, record: Record) -> None:
         """A record read at start: remember deletions, the state forgets them."""

@@ -56,6 +56,7 @@ class Node:
                 partition = self._partitions.get(refused.log.uid)
                 if partition is not None:
                     partition.refuse(refused.end, ErrorCode.KAFKA_STORAGE_ERROR)
+                    self._rest(partition)
         return turn
 
     def end_turn(self, turn: Turn, now: int) -> None:
@@ -63,8 +64,11 @@ class Node:
             partition = self._partitions.get(log.uid)
             if partition is not None:
                 partition.advance()
-                if not partition.has_waiting_appends:
-                    self._waiting.pop(partition, None)
+                self._rest(partition)
+
+    def _rest(self, partition: Partition) -> None:
+        if not partition.has_waiting_appends:
+            self._waiting.pop(partition, None)
 
     def sweep(self, now: int) -> None:
         """Tell producers whose patience ended; called every APPEND_SWEEP_MS while some wait."""

@@ -9,6 +9,7 @@ majority of one; the rule "only a position of the leader's own epoch" holds all 
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -73,6 +74,7 @@ class Partition:
         "is_retired",
         "leader_epoch",
         "log",
+        "on_refused",
         "topic",
         "topic_id",
     )
@@ -94,6 +96,8 @@ class Partition:
         self.commit = Position(-1, -1, log.log_start)
         self.high_watermark = log.log_start
         self.is_retired = False
+        self.on_refused: Callable[[], None] | None = None
+        """Called when the disk refused appends, before those who wait for them are told."""
         self._appends: deque[Append] = deque()
         self._waiters: dict[FetchWaiter, None] = {}
 
@@ -106,10 +110,12 @@ class Partition:
         """Begin a new epoch: vote for ourselves and write the leader's mark (SPEC: WRITE)."""
         log = self.log
         epoch = max(log.epoch, log.end.epoch) + 1
+        log_start = max(log.log_start, log.marks.last.log_start)
         log.set_hard(epoch, voter)
-        log.add_mark(Mark(epoch, 0, log.end.offset, (voter,), log.log_start))
+        log.add_mark(Mark(epoch, 0, log.end.offset, (voter,), log_start))
         self.leader_epoch = epoch
-        self._await_end(None)
+        # A crash may have come between a new start and the trim that follows it.
+        self._await_end(partial(self._trim, log_start))
         self._touched(self)
 
     @property
@@ -187,8 +193,13 @@ class Partition:
 
     def refuse(self, position: Position, code: ErrorCode) -> None:
         """The appends from `position` on could not be written: tell their producers (definite)."""
+        refused: list[Append] = []
         while self._appends and self._appends[-1].position > position:  # type: ignore[operator]
-            self._appends.pop().tell(code)
+            refused.append(self._appends.pop())
+        if self.on_refused is not None:
+            self.on_refused()
+        for append in reversed(refused):
+            append.tell(code)
 
     def expire_appends(self, now: int) -> None:
         """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on."""
@@ -209,21 +220,27 @@ class Partition:
         log = self.log
         if log_start <= log.log_start:
             return Answer.of(log.log_start)
-        end = log.end
-        log.add_mark(Mark(end.epoch, end.change + 1, end.offset, log.marks.last.voters, log_start))
+        last, end = log.marks.last, log.end
+        if log_start > last.log_start:  # Else such a start, or a later one, is on its way already.
+            log.add_mark(Mark(end.epoch, end.change + 1, end.offset, last.voters, log_start))
         answer: Answer[int] = Answer()
 
         def on_committed(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE:
+            self._trim(log_start, code)
+            if code is ErrorCode.NONE:
+                answer.resolve(log.log_start)
+            else:
                 answer.fail(KafkaError(code))
-                return
-            log.trim(max(log_start, log.log_start))
-            self._touched(self)
-            answer.resolve(log.log_start)
 
         self._await_end(on_committed)
         self._touched(self)
         return answer
+
+    def _trim(self, log_start: int, code: ErrorCode) -> None:
+        """The mark that carries this start is committed: what lies below may go."""
+        if code is ErrorCode.NONE and log_start > self.log.log_start:
+            self.log.trim(log_start)
+            self._touched(self)
 
     # --- reading -----------------------------------------------------------------------------
 

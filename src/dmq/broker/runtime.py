@@ -130,10 +130,13 @@ class Runtime:
         machine = ClusterMachine(ConfigRules(self.settings), FEATURES)
         self._cluster = machine
         changes = MetadataChanges(
-            machine.state, self.replicas, self.config, identity.node_id, self._take_settings
+            machine, self.replicas, self.config, identity.node_id, self._take_settings
         )
         self.metadata = MachineHost(
-            machine, self.replicas.open_metadata(), on_committed=changes.committed
+            machine,
+            self.replicas.open_metadata(),
+            reset=machine.reset,
+            on_committed=changes.committed,
         )
         self._turn_now()
         fetcher = Fetcher(self.replicas.find, self.node.timers, self.config.waiters_max)

@@ -226,4 +226,4 @@ class Service:
         except DmqError as error:
             answer.fail(error)
             return
-        self.next_producer_id().on_done(lambda again: answer.resolve(again.get()))
+        self.next_producer_id().on_done(answer.follow)

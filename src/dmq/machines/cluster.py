@@ -67,6 +67,10 @@ class ClusterMachine:
         self.supported = supported
         self.state = ClusterState()
 
+    def reset(self) -> None:
+        """Forget everything: the log is read anew."""
+        self.state = ClusterState()
+
     def handle(self, command: Command[R], now: Millis) -> Outcome[R]:
         """An answer and the records that make it true. Raises KafkaError if all is refused."""
         return cast("Outcome[R]", _HANDLERS[type(command)](self, command))

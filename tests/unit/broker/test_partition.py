@@ -198,3 +198,30 @@ def test_deleting_a_topic_answers_those_who_wait(broker: FakeBroker) -> None:
     seen = watch(append)
     partition.retire()
     assert seen == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_an_answered_trim_survives_a_crash_right_after_the_answer(broker: FakeBroker) -> None:
+    (partition,) = broker.create("t")
+    for n in range(5):
+        partition.append(broker.batch(b"%d" % n), broker.now)
+    broker.turn()
+    answer = partition.trim(3)
+    turn = broker.begin()
+    assert turn is not None
+    broker.end(turn)
+    assert answer.get() == 3
+    after = broker.restart(crash=FakeDisk.power_cut).find("t")
+    assert after.log_start_offset == 3
+    assert values_of(after, 3) == [b"3", b"4"]
+
+
+def test_trims_under_way_never_take_the_start_back(broker: FakeBroker) -> None:
+    (partition,) = broker.create("t")
+    for n in range(5):
+        partition.append(broker.batch(b"%d" % n), broker.now)
+    broker.turn()
+    answers = [partition.trim(offset) for offset in (4, 2)]
+    assert partition.log.marks.last.log_start == 4
+    broker.turn()
+    assert [answer.get() for answer in answers] == [4, 4]
+    assert partition.log.marks.last.log_start == 4
