@@ -256,6 +256,8 @@ class Flight(NamedTuple):
 class Cluster:
     """See the module."""
 
+    host_type: type[Host] = Host
+
     def __init__(
         self,
         voters_count: int,
@@ -292,7 +294,9 @@ class Cluster:
             self.hosts[name.node] = self._host(name, Marks())
 
     def _host(self, me: Voter, marks: Marks) -> Host:
-        return Host(self, me, ListLog(Image(0, None, marks, 0, ()), is_async=self.is_async))
+        return self.host_type(
+            self, me, ListLog(Image(0, None, marks, 0, ()), is_async=self.is_async)
+        )
 
     def next_number(self) -> int:
         self.numbers += 1

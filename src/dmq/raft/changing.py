@@ -21,8 +21,8 @@ from dmq.raft.view import position_of
 from dmq.types import Mark, Voter
 
 HANDOVER_REST = 10
-"""After a handover that the membership asked for and that failed, the leader serves for so many times
-`transfer_ms`: an heir that can't stand must not keep producers waiting for ever."""
+"""An heir that did not take over is not chosen again for so many times `transfer_ms`: one that can't
+stand must not keep producers waiting for ever."""
 
 
 def may_change(s: State) -> bool:
@@ -52,8 +52,11 @@ def _step_to_target(s: State, now: int) -> None:
     )
     if isinstance(step, ChangeVoters):
         change_voters(s, step.voters, now)
-    elif isinstance(step, HandOver) and leading_of(s).handover_rest is None:
-        transfer(s, max(step.to, key=lambda v: durable_end(s, v)), now)
+    elif isinstance(step, HandOver):
+        rest = leading_of(s).handover_rest
+        heirs = [v for v in step.to if rest is None or v != rest.to]
+        if heirs:
+            transfer(s, max(heirs, key=lambda v: durable_end(s, v)), now)
 
 
 def change_voters(s: State, voters: tuple[Voter, ...], now: int) -> None:

@@ -44,7 +44,7 @@ class Leading:
         """When to look for followers that owe an answer."""
         self.handover: Handover | None = None
         self.handover_rest: Handover | None = None
-        """The last one that failed; until then no other is begun for the sake of the membership."""
+        """The last one that failed; until then its heir is not chosen again by ourselves."""
         self.sent_end = NOTHING
         """The greatest position that anybody was sent in this epoch."""
         self.wanted_start = 0

@@ -172,7 +172,10 @@ class State:
             # The old epoch's leader is nobody's any more.
             self._forget_leader()
         self.epoch, self.vote = epoch, vote
-        self.log.writes.append(SetHard(epoch, vote))
+        writes = self.log.writes
+        if writes and isinstance(writes[-1], SetHard):
+            writes.pop()  # A new epoch and the vote in it are one item.
+        writes.append(SetHard(epoch, vote))
 
     def follow(self, epoch: int, leader: Voter | None, now: int, delay_ms: int = 0) -> None:
         """Become a follower in this epoch, of a leader or of nobody yet.
