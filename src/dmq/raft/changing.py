@@ -53,8 +53,7 @@ def _step_to_target(s: State, now: int) -> None:
     if isinstance(step, ChangeVoters):
         change_voters(s, step.voters, now)
     elif isinstance(step, HandOver):
-        rest = leading_of(s).handover_rest
-        heirs = [v for v in step.to if rest is None or v != rest.to]
+        heirs = [v for v in step.to if v not in leading_of(s).failed_heirs]
         if heirs:
             transfer(s, max(heirs, key=lambda v: durable_end(s, v)), now)
 
@@ -99,12 +98,12 @@ def transfer(s: State, to: Voter, now: int) -> bool:
 
 def expire_handovers(s: State, now: int) -> None:
     leading = leading_of(s)
+    heirs = leading.failed_heirs
+    for heir in [heir for heir, until in heirs.items() if until <= now]:
+        del heirs[heir]
     if leading.handover is not None and leading.handover.until <= now:
-        rest_ms = HANDOVER_REST * s.settings.transfer_ms
-        leading.handover_rest = leading.handover._replace(until=now + rest_ms)
+        heirs[leading.handover.to] = now + HANDOVER_REST * s.settings.transfer_ms
         leading.handover = None
-    elif leading.handover_rest is not None and leading.handover_rest.until <= now:
-        leading.handover_rest = None
 
 
 def heir_changed(s: State, peer: Voter) -> None:

@@ -25,9 +25,9 @@ class Leading:
     """What only a leader knows."""
 
     __slots__ = (
+        "failed_heirs",
         "followers",
         "handover",
-        "handover_rest",
         "mark",
         "quorum_lost_at",
         "retry_at",
@@ -43,8 +43,8 @@ class Leading:
         self.retry_at: int | None = None
         """When to look for followers that owe an answer."""
         self.handover: Handover | None = None
-        self.handover_rest: Handover | None = None
-        """The last one that failed; until then its heir is not chosen again by ourselves."""
+        self.failed_heirs: dict[Voter, int] = {}
+        """Who did not take over, and until when we don't choose it again by ourselves."""
         self.sent_end = NOTHING
         """The greatest position that anybody was sent in this epoch."""
         self.wanted_start = 0
@@ -111,9 +111,9 @@ def reschedule(s: State, now: int) -> None:
     moments = []
     if leading.quorum_lost_at is not None:
         moments.append(leading.quorum_lost_at + settings.check_quorum_ms)
-    for handover in (leading.handover, leading.handover_rest):
-        if handover is not None:
-            moments.append(handover.until)
+    if leading.handover is not None:
+        moments.append(leading.handover.until)
+    moments += leading.failed_heirs.values()
     if leading.retry_at is not None:
         moments.append(leading.retry_at)
     for replica, progress in leading.followers.items():
