@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dmq.broker.partition import Partition
 from dmq.records import BatchHeader, Record, build_batch, iterate, scan
-from dmq.storage.compaction_job import Job
+from dmq.storage.compaction_job import Job, Swap
 from dmq.storage.compaction_run import compact
 
 TOMBSTONE_MS = 1000
@@ -103,15 +103,22 @@ class World:
         self.headers[base] = header._replace(base_offset=base)
 
     def clean(self) -> None:
-        """Clean, look, clean again; note what the cleaning reached."""
-        jobs = len(self.kept.compactor.results)
-        self.kept.clean()
-        mine = [r for r in self.kept.compactor.results[jobs:] if r.uid == self.partition.log.uid]
-        # A point may come twice after a crash: the file that keeps them is not synced.
-        self.clean_point = max([self.clean_point, *(result.clean_point for result in mine)])
-        for offset in self.written:
-            if offset < self.clean_point:
-                self.reached_at.setdefault(offset, self.broker.now)
+        """Clean until there is nothing to do; note what that reached, even if it ends in a crash."""
+        results = self.kept.compactor.results
+        before = len(results)
+        try:
+            self.kept.clean()
+            # A point may come twice after a crash: the file that keeps them is not synced.
+            self.clean_point = max([self.clean_point, *self.points(before)])
+        finally:
+            reached = max(self.points(before), default=0)
+            for offset in self.written:
+                if offset < reached:
+                    self.reached_at.setdefault(offset, self.broker.now)
+
+    def points(self, first: int) -> list[int]:
+        mine = self.partition.log.uid
+        return [r.clean_point for r in self.kept.compactor.results[first:] if r.uid == mine]
 
     # ---- what must hold
 
@@ -228,7 +235,7 @@ def crash_while_cleaning(world: World, operations: int, is_power_cut: bool) -> N
 
     def foresee(job: Job) -> None:
         if job.uid == world.partition.log.uid:
-            states.append(after(world.partition, broker.disk, job))
+            states.extend(after(world.partition, broker.disk, job))
 
     world.kept.compactor.before_answer = foresee
     broker.disk.budget = operations
@@ -248,13 +255,22 @@ def crash_while_cleaning(world: World, operations: int, is_power_cut: bool) -> N
     assert world.broker.store.recovery.lost_found == []
 
 
-def after(partition: Partition, disk: FakeDisk, job: Job) -> list[Record]:
-    """What the log will show once this job's result counts."""
+def after(partition: Partition, disk: FakeDisk, job: Job) -> list[list[Record]]:
+    """What the log will show while this job's swaps are done, one after the other."""
     disk = copy.deepcopy(disk)
     disk.budget = None
     result = compact(disk, job, lambda byte_count: None)
-    replaced = {base: swap for swap in result.swaps for base in swap.bases}
-    records = []
+    return [
+        content(partition, disk, job, result.swaps[:count])
+        for count in range(1, len(result.swaps) + 1)
+    ]
+
+
+def content(
+    partition: Partition, disk: FakeDisk, job: Job, swaps: tuple[Swap, ...]
+) -> list[Record]:
+    replaced = {base: swap for swap in swaps for base in swap.bases}
+    records: list[Record] = []
     for segment in partition.log.segments_list:
         swap = replaced.get(segment.base)
         if swap is not None and segment.base != swap.bases[0]:

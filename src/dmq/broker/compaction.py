@@ -3,17 +3,18 @@
     resting    until `log.cleaner.backoff.ms` is over, or a result comes
     looking    through all compacted logs, a slice per tick; the dirtiest is taken
     working    the compactor has the job
-    swapping   its files are there, SWAP is staged; until the turn is durable and they have their
-               names
+    swapping   its files take the places of the old ones, one after the other, each when the one
+               before is durable
 
-Deterministic: `tick` gets the time. Never opens a record, never waits. A result is applied whole or
-not at all, but for what was trimmed meanwhile: a tombstone may go only together with what it
-deletes. A log that was dropped, reset or damaged since keeps what it has. Called by housekeeping.
+Deterministic: `tick` gets the time. Never opens a record, never waits. The oldest segments are
+swapped first: a tombstone goes in the same swap as what it deletes, or in a later one, whenever a
+crash comes. A log that was dropped, reset or damaged since keeps what it has. Called by
+housekeeping.
 """
 
 import enum
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from dmq.broker.compactor import Compactor
@@ -76,6 +77,9 @@ class Compaction:
         self._life = 0
         self._result: Result | None = None
         self._has_answer = False
+        self._swaps: list[Swap] = []
+        """To be done, the next one last."""
+        self._swapping: Swap | None = None
         self._swapping_since = 0
 
     def tick(self, now: int, settings: BrokerConfig, everything: Callable[[], list[Kept]]) -> None:
@@ -93,7 +97,7 @@ class Compaction:
         elif self.stage is Stage.WORKING and self._has_answer:
             self._take_answer(now)
         elif self.stage is Stage.SWAPPING:
-            self._finish(now)
+            self._swap_on(now)
 
     def _is_rested(self, now: int, backoff_ms: int) -> bool:
         if self._rests_until is None:
@@ -204,73 +208,85 @@ class Compaction:
             self._failed[self._job.uid] = now + RETRY_MS
             self._look_on(now)
             return
-        self._apply(now, self._result)
+        self._begin_swaps(now, self._result)
 
     def _look_on(self, now: int) -> None:
         """There may be another log to clean."""
-        self._job = self._partition = self._result = None
+        self._job = self._partition = self._result = self._swapping = None
         self._rest(now)
 
     # ---- swapping
 
-    def _apply(self, now: int, result: Result) -> None:
-        partition, job = self._partition, self._job
-        assert partition is not None
-        assert job is not None
-        found = partition.log
-        kept = _first_kept(found)
-        is_torn = any(swap.bases[0] < kept <= swap.bases[-1] for swap in result.swaps)
-        if is_torn or not self._is_as_it_was(partition, job):
-            self._discard(found, job, result.swaps)
-            self._look_on(now)
-            return
-        trimmed = [swap for swap in result.swaps if swap.bases[0] < kept]
-        self._discard(found, job, trimmed)
-        for swap in result.swaps:
-            if swap not in trimmed:
-                found.replace_segments(swap.bases, swap.size, swap.max_timestamp)
-        self.stage = Stage.SWAPPING
-        self._swapping_since = now
+    def _begin_swaps(self, now: int, result: Result) -> None:
         log.info(
             "compacted %s up to %d: %d of %d records, %d of %d bytes kept",
-            partition,
+            self._partition,
             result.clean_point,
             result.records_kept,
             result.records_read,
             result.bytes_kept,
             result.bytes_read,
         )
+        self._swaps = list(reversed(result.swaps))
+        self._swapping = None
+        self.stage = Stage.SWAPPING
+        self._swap_on(now)
 
-    def _is_as_it_was(self, partition: Partition, job: Job) -> bool:
-        """Whether the log still has what the job read, but for a start that was trimmed."""
-        found = partition.log
-        if partition.is_retired or found.is_dropped or found.is_damaged or found.life != self._life:
-            return False
-        sizes = {segment.base: segment.size for segment in found.segments_list}
-        kept = _first_kept(found)
-        read = [source for source in job.segments if source.base >= kept]
-        return all(sizes.get(source.base) == source.size for source in read)
-
-    def _finish(self, now: int) -> None:
-        partition, result = self._partition, self._result
+    def _swap_on(self, now: int) -> None:
+        """The next swap, if the one before is done; the clean point after the last."""
+        partition, job, result = self._partition, self._job, self._result
         assert partition is not None
+        assert job is not None
         assert result is not None
         found = partition.log
-        if found.is_dropped or found.life != self._life:
+        if not self._is_whole(partition) or self._is_stuck(now):
+            self._discard(found, job)
             self._look_on(now)
-        elif not self._is_swapping(found):
+        elif self._swapping is not None and self._is_swapping(found, self._swapping):
+            return
+        elif self._swaps:
+            self._swap(found, job, now)
+        else:
             # Not earlier: a point that runs ahead of the files would let tombstones go before
             # what they delete.
             self._points[found.uid] = result.clean_point
             self._save_points()
             self._look_on(now)
-        elif not 0 <= now - self._swapping_since < SWAP_PATIENCE_MS:
-            self._look_on(now)
 
-    def _is_swapping(self, found: Log) -> bool:
-        """Whether new files still wait for their names: so does the turn for being durable."""
+    def _is_whole(self, partition: Partition) -> bool:
+        found = partition.log
+        return not (
+            partition.is_retired or found.is_dropped or found.is_damaged or found.life != self._life
+        )
+
+    def _is_stuck(self, now: int) -> bool:
+        return self._swapping is not None and not (
+            0 <= now - self._swapping_since < SWAP_PATIENCE_MS
+        )
+
+    def _swap(self, found: Log, job: Job, now: int) -> None:
+        swap = self._swaps[-1]
+        kept = _first_kept(found)
+        if swap.bases[-1] < kept:
+            self._discard_file(job, self._swaps.pop())  # Trimmed meanwhile.
+            return
+        sizes = {segment.base: segment.size for segment in found.segments_list}
+        read = {source.base: source.size for source in job.segments}
+        if swap.bases[0] < kept or any(sizes.get(base) != read[base] for base in swap.bases):
+            # Some of it is trimmed. Nothing that follows may count either.
+            self._discard(found, job)
+            self._look_on(now)
+            return
+        self._swaps.pop()
+        self._swapping, self._swapping_since = swap, now
+        found.replace_segments(swap.bases, swap.size, swap.max_timestamp)
+
+    def _is_swapping(self, found: Log, swap: Swap) -> bool:
+        """Whether the new file still waits for its name: so does the turn for being durable."""
         return any(
-            name.endswith(".swap") and not name.endswith("index.swap")
+            name.startswith(f"{swap.bases[0]:020d}.")
+            and name.endswith(".swap")
+            and not name.endswith("index.swap")
             for name in self._files.list(found.directory)
         )
 
@@ -283,15 +299,18 @@ class Compaction:
                 "clean points can't be saved; after a restart logs are cleaned anew: %s", error
             )
 
-    def _discard(self, found: Log, job: Job, swaps: Sequence[Swap]) -> None:
+    def _discard(self, found: Log, job: Job) -> None:
         """Files that will not be used; those of a dropped log go with its folder."""
-        if found.is_dropped:
-            return
-        for swap in swaps:
-            for kind in ("", "index", "timeindex"):
-                name = job.swap_name(swap.bases[0], kind)
-                if self._files.exists(name):
-                    self._files.unlink(name)
+        if not found.is_dropped:
+            for swap in self._swaps:
+                self._discard_file(job, swap)
+        self._swaps = []
+
+    def _discard_file(self, job: Job, swap: Swap) -> None:
+        for kind in ("", "index", "timeindex"):
+            name = job.swap_name(swap.bases[0], kind)
+            if self._files.exists(name):
+                self._files.unlink(name)
 
 
 def _first_kept(found: Log) -> int:

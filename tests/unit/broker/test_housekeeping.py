@@ -2,6 +2,8 @@
 
 import logging
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from fakes.broker import FakeBroker
@@ -14,6 +16,7 @@ from dmq.broker.partition import Partition
 from dmq.config.settings import Settings
 from dmq.records import Record, build_batch, iterate, scan
 from dmq.storage import compaction_points
+from dmq.storage.compaction_job import Job
 from dmq.types import NIL_UUID
 
 CHECK_MS = 1000
@@ -144,7 +147,7 @@ def test_one_start_at_a_time(kept: Kept) -> None:
     (partition,) = kept.broker.create("t", internal_segment_bytes="1", retention_ms=str(HOUR))
     put(kept, partition, b"k", b"v", 2 * HOUR)
     put(kept, partition, b"k", b"v")
-    for _ in range(4):  # No turn between: nothing commits.
+    for _ in range(12):  # No turn between: nothing commits.
         kept.broker.now += CHECK_MS
         kept.housekeeping.tick(kept.broker.now)
     assert partition.log.end.change == 1
@@ -292,35 +295,85 @@ def test_the_metadata_log_is_compacted_too(kept: Kept) -> None:
     assert [*again.broker.replicas.topics] == ["last"]
 
 
-@pytest.mark.parametrize("what", ["dropped", "trimmed", "trimmed in the middle"])
-def test_a_result_that_comes_too_late_is_dropped(kept: Kept, what: str) -> None:
-    partition = compacted(kept, internal_segment_bytes="200")
-    for key in (b"a", b"b", b"a", b"b", b"c", b"c", b"d", b"d"):
-        put(kept, partition, key, b"v" * 20)
-    bases = [segment.base for segment in partition.log.segments()]
+def run_jobs(broker: FakeBroker) -> None:
+    for job in broker.store.maintain(broker.now):
+        job.run()
+        broker.store.done(job)
 
-    def meanwhile(job: object) -> None:
-        if what == "dropped":
-            kept.broker.replicas.remove(partition.topic_id)
-        elif what == "trimmed":
-            partition.trim(bases[-1])
-        else:
-            partition.trim(bases[1])
-        kept.broker.turn()
 
-    kept.compactor.before_answer = meanwhile
-    for _ in range(100):
-        kept.tick()
-        if kept.compactor.results:
+def test_a_point_is_not_saved_before_the_swap_is_durable(kept: Kept) -> None:
+    partition = compacted(kept)
+    for _ in range(3):
+        put(kept, partition, b"a", b"v")
+    broker = kept.broker
+    broker.store.request_flush(partition.log)
+    run_jobs(broker)
+    broker.turn()
+    for _ in range(20):
+        kept.housekeeping.tick(broker.now)
+    assert kept.housekeeping.stage is Stage.SWAPPING
+    run_jobs(broker)  # The new file gets a name of its own.
+    turn = broker.begin()
+    assert turn is not None
+    for _ in range(5):
+        kept.housekeeping.tick(broker.now)
+    assert kept.housekeeping.stage is Stage.SWAPPING
+    assert partition.log.uid not in compaction_points.load(broker.disk)
+    assert offsets(partition) == [1, 2], "readers have the new file already"
+    broker.end(turn)
+    kept.housekeeping.tick(broker.now)
+    assert compaction_points.load(broker.disk)[partition.log.uid] == 2
+
+
+def run_with(kept: Kept, partition: Partition, meanwhile: Callable[[], object]) -> None:
+    """Clean; something happens while the first job of this log is at work."""
+
+    def on_answer(job: Job) -> None:
+        if job.uid == partition.log.uid:
             kept.compactor.before_answer = lambda job: None
-    if what == "dropped":
-        assert not kept.broker.disk.exists(partition.log.directory)
-        return
-    assert [name for name in kept.broker.disk.list(partition.log.directory) if "swap" in name] == []
-    if what == "trimmed":
-        assert offsets(partition) == [*range(bases[-1], 8)]
-    else:
-        assert offsets(partition)[-1] == 7
+            meanwhile()
+            kept.broker.turn()
+
+    kept.compactor.before_answer = on_answer
+    kept.clean()
+
+
+def swap_files(kept: Kept, partition: Partition) -> list[str]:
+    return [name for name in kept.broker.disk.list(partition.log.directory) if "swap" in name]
+
+
+def test_a_topic_that_is_deleted_meanwhile_stays_deleted(kept: Kept) -> None:
+    partition = compacted(kept)
+    for _ in range(3):
+        put(kept, partition, b"a", b"v")
+    run_with(kept, partition, lambda: kept.broker.replicas.remove(partition.topic_id))
+    assert len(kept.compactor.results) == 1
+    assert not kept.broker.disk.exists(partition.log.directory)
+
+
+def test_what_is_trimmed_meanwhile_stays_trimmed(kept: Kept) -> None:
+    partition = compacted(kept)
+    for key in (b"a", b"b", b"a", b"b", b"c"):
+        put(kept, partition, key, b"v")
+    run_with(kept, partition, lambda: partition.trim(2))
+    assert [segment.base for segment in partition.log.segments()] == [2, 3, 4]
+    assert offsets(partition) == [2, 3, 4]
+    assert swap_files(kept, partition) == []
+
+
+def test_a_file_for_segments_of_which_some_are_trimmed_meanwhile_is_not_used(kept: Kept) -> None:
+    partition = compacted(kept, delete_retention_ms="0")
+    for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"a", None), (b"c", b"4")):
+        put(kept, partition, key, value)
+        partition.log.roll()
+    partition.log.configure(replace(partition.log.settings, segment_bytes=10_000))
+    run_with(kept, partition, lambda: partition.trim(1))
+    first, second, *_ = [r for r in kept.compactor.results if r.uid == partition.log.uid]
+    assert first.swaps[0].bases == (0, 1, 2, 3)
+    assert second.swaps[0].bases == (1, 2, 3)
+    # The tombstone may go only with what it deletes, and it was not the first run that did.
+    assert offsets(partition) == [1, 3, 4]
+    assert swap_files(kept, partition) == []
 
 
 def test_a_job_that_fails_is_not_tried_at_once(kept: Kept) -> None:

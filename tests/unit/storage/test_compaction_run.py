@@ -259,10 +259,12 @@ def test_the_last_batch_of_a_producer_keeps_its_sequence(bench: Bench) -> None:
     mine = {"producer_id": 5, "producer_epoch": 1}
     bench.segment(bench.batch(A, base_sequence=0, **mine), bench.batch(A, base_sequence=1, **mine))
     bench.segment(bench.batch(A), bench.batch(B))
-    bench.run()
+    bench.run(segment_bytes=10_000)
     assert bench.offsets() == [2, 3]
     assert [(h.base_offset, h.base_sequence) for h in bench.headers()] == [(1, 1), (2, -1), (3, -1)]
-    bench.run(now=NOW + 5000, segment_bytes=10_000)
+    bench.run(first_dirty=4)
+    assert len(bench.headers()) == 3, "though the cleaning looks at no key of it"
+    bench.run(now=NOW + 5000)
     assert [header.base_offset for header in bench.headers()] == [2, 3], "it is long idle"
 
 
@@ -303,6 +305,18 @@ def test_a_full_map_ends_the_cleaning_there(bench: Bench) -> None:
     result = bench.run(keys_max=2, first_dirty=3)
     assert result.clean_point == 5
     assert bench.offsets() == [2, 3, 4]
+
+
+def test_nothing_beyond_a_full_map_goes_for_any_reason(bench: Bench) -> None:
+    bench.segment(bench.batch(B))
+    # The end of the tombstone has come, but what it deletes has not been looked for yet.
+    bench.segment(bench.batch(A, C, (None, b"x"), (b"b", None), attributes=DELETE_HORIZON))
+    result = bench.run(first_dirty=1, keys_max=1)
+    assert result.clean_point == 2
+    assert bench.offsets() == [0, 1, 2, 3, 4]
+    result = bench.run(first_dirty=2, keys_max=2)
+    assert result.clean_point == 5
+    assert bench.offsets() == [1, 2], "now both are gone, together"
 
 
 def test_small_neighbours_become_one(bench: Bench) -> None:
