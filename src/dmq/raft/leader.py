@@ -20,7 +20,7 @@ from dmq.raft.messages import Ack, Append, Envelope, Nack, Reset
 from dmq.raft.progress import Pace, Progress
 from dmq.raft.quorum import NOTHING, majority_has
 from dmq.raft.state import Role, State
-from dmq.raft.view import position_of
+from dmq.raft.view import LogView, position_of
 from dmq.types import Mark, Position, Voter
 
 
@@ -100,12 +100,20 @@ def _reset(s: State, progress: Progress, now: int) -> Reset:
 def _append(s: State, progress: Progress, stop: int, now: int) -> Append:
     log, prev = s.log, progress.next
     assert prev.offset <= stop <= log.begun.offset, (prev, stop, log.begun)
-    marks = tuple(m for m in log.marks if prev[:2] < m[:2] <= log.begun[:2] and m.offset <= stop)
-    generation = marks[-1] if marks else prev
-    end = Position(generation.epoch, generation.change, stop)
+    marks = _marks_between(log, prev, stop)
+    last = marks[-1] if marks else prev
+    end = Position(last.epoch, last.change, stop)
     wants_ack = progress.sent(end, log.commit, now)
     leading_of(s).sent_end = max(leading_of(s).sent_end, end)
     return Append(s.epoch, prev, marks, end, log.begun, log.commit, wants_ack)
+
+
+def _marks_between(log: LogView, prev: Position, stop: int) -> tuple[Mark, ...]:
+    """The marks after `prev` that an append up to `stop` carries."""
+    first, last = prev[:2], log.begun[:2]
+    if first == last:
+        return ()
+    return tuple(m for m in log.marks if first < m[:2] <= last and m.offset <= stop)
 
 
 # --- answers --------------------------------------------------------------------------------------

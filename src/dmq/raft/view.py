@@ -72,7 +72,12 @@ class LogView:
     # ---- looking
 
     def has(self, p: Position) -> bool:
-        return self.marks.has(p, self.end.offset, self.log_start)
+        end = self.end
+        if (
+            p[0] == end[0] and p[1] == end[1] and self.marks.items
+        ):  # Nearly always: after the last mark.
+            return self.marks.items[-1].offset <= p[2] <= end[2] or p[2] < self.log_start
+        return self.marks.has(p, end.offset, self.log_start)
 
     def floor(self, p: Position) -> Position | None:
         return self.marks.floor(p, self.end.offset, self.log_start)
@@ -105,6 +110,10 @@ class LogView:
         somewhere in between, and all of ours beyond that place goes.
         """
         if self.has(end):
+            return
+        if prev == self.end and not marks:
+            self.writes.append(Take(prev.offset, end.offset))
+            self.end = end
             return
         steps = list(_steps(prev, marks, end))
         parting, index = self._parting(prev, steps)
@@ -174,6 +183,8 @@ class LogView:
         assert self.has(p), (p, self.end)
         passed = self.commit
         self.commit = p
+        if passed[:2] == p[:2]:
+            return True  # No mark in between.
         starts = [m.log_start for m in self.marks if passed < position_of(m) <= p]
         if starts and starts[-1] > self.log_start:
             self._trim(starts[-1])
