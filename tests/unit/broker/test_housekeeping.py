@@ -143,7 +143,8 @@ def test_records_without_time_that_keep_coming_stay(kept: Kept) -> None:
     assert partition.log_start_offset == 0
 
 
-def test_one_start_at_a_time(kept: Kept) -> None:
+def test_one_start_at_a_time(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dmq.broker")
     (partition,) = kept.broker.create("t", internal_segment_bytes="1", retention_ms=str(HOUR))
     put(kept, partition, b"k", b"v", 2 * HOUR)
     put(kept, partition, b"k", b"v")
@@ -151,6 +152,7 @@ def test_one_start_at_a_time(kept: Kept) -> None:
         kept.broker.now += CHECK_MS
         kept.housekeeping.tick(kept.broker.now)
     assert partition.log.end.change == 1
+    assert caplog.text.count("past its retention") == 1
     kept.broker.turn()
     assert partition.log_start_offset == 1
 
@@ -325,6 +327,15 @@ def test_a_point_is_not_saved_before_the_swap_is_durable(kept: Kept) -> None:
     assert compaction_points.load(broker.disk)[partition.log.uid] == 2
 
 
+def test_nothing_above_the_high_watermark_is_compacted(kept: Kept) -> None:
+    partition = compacted(kept)
+    for _ in range(4):
+        put(kept, partition, b"a", b"v")
+    partition.high_watermark = 2  # As with followers that have no more yet.
+    kept.clean()
+    assert [(job.end, len(job.segments)) for job in kept.compactor.jobs] == [(2, 2)]
+
+
 def run_with(kept: Kept, partition: Partition, meanwhile: Callable[[], object]) -> None:
     """Clean; something happens while the first job of this log is at work."""
 
@@ -332,7 +343,6 @@ def run_with(kept: Kept, partition: Partition, meanwhile: Callable[[], object]) 
         if job.uid == partition.log.uid:
             kept.compactor.before_answer = lambda job: None
             meanwhile()
-            kept.broker.turn()
 
     kept.compactor.before_answer = on_answer
     kept.clean()
@@ -347,31 +357,49 @@ def test_a_topic_that_is_deleted_meanwhile_stays_deleted(kept: Kept) -> None:
     for _ in range(3):
         put(kept, partition, b"a", b"v")
     run_with(kept, partition, lambda: kept.broker.replicas.remove(partition.topic_id))
+    kept.broker.turn()
     assert len(kept.compactor.results) == 1
     assert not kept.broker.disk.exists(partition.log.directory)
 
 
-def test_what_is_trimmed_meanwhile_stays_trimmed(kept: Kept) -> None:
+TURNS = pytest.mark.parametrize("turns", [0, 1, 2])
+"""A start is written as a mark, committed, and then taken by the log with one turn more."""
+
+
+def trim(kept: Kept, partition: Partition, log_start: int, turns: int) -> None:
+    partition.trim(log_start)
+    for _ in range(turns):
+        turn = kept.broker.begin()
+        assert turn is not None
+        kept.broker.end(turn)
+
+
+@TURNS
+def test_what_is_trimmed_meanwhile_stays_trimmed(kept: Kept, turns: int) -> None:
     partition = compacted(kept)
     for key in (b"a", b"b", b"a", b"b", b"c"):
         put(kept, partition, key, b"v")
-    run_with(kept, partition, lambda: partition.trim(2))
+    run_with(kept, partition, lambda: trim(kept, partition, 2, turns))
     assert [segment.base for segment in partition.log.segments()] == [2, 3, 4]
     assert offsets(partition) == [2, 3, 4]
     assert swap_files(kept, partition) == []
 
 
-def test_a_file_for_segments_of_which_some_are_trimmed_meanwhile_is_not_used(kept: Kept) -> None:
+@TURNS
+def test_a_file_for_segments_of_which_some_are_trimmed_meanwhile_is_not_used(
+    kept: Kept, turns: int
+) -> None:
     partition = compacted(kept, delete_retention_ms="0")
     for key, value in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"a", None), (b"c", b"4")):
         put(kept, partition, key, value)
         partition.log.roll()
     partition.log.configure(replace(partition.log.settings, segment_bytes=10_000))
-    run_with(kept, partition, lambda: partition.trim(1))
-    first, second, *_ = [r for r in kept.compactor.results if r.uid == partition.log.uid]
+    run_with(kept, partition, lambda: trim(kept, partition, 1, turns))
+    first, *later = [r for r in kept.compactor.results if r.uid == partition.log.uid]
     assert first.swaps[0].bases == (0, 1, 2, 3)
-    assert second.swaps[0].bases == (1, 2, 3)
-    # The tombstone may go only with what it deletes, and it was not the first run that did.
+    if turns:
+        # Else the swap came before the trim, in the same turn, and all of it is as it should be.
+        assert later[0].swaps[0].bases == (1, 2, 3)
     assert offsets(partition) == [1, 3, 4]
     assert swap_files(kept, partition) == []
 
