@@ -408,7 +408,7 @@ class Run:
         stop = log.segments_list[first + len(old)].base
         inside = [b for b in shadow.batches if old[0].base <= b[0] < stop]
         kept = [b for b in inside if self.rng.random() < 0.6 or b is inside[-1]]
-        if not inside or inside[0][0] < log.log_start:
+        if not inside or inside[0][0] < log.log_start or stop > log.stable_end.offset:
             return
         raw = b"".join(b[2] for b in kept)
         name = log.swap_name(old[0].base)

@@ -320,8 +320,8 @@ class Layout:
         new = Segment(self.directory, SegmentState(swap.bases[0], swap.size, swap.max_timestamp))
         new.suffix = f"{swap.token}.swap"
         kept = [s.base for s in self.segments_list]
-        if not set(swap.bases) <= set(kept):
-            self._host.pool.files.unlink(new.name())  # Trimmed meanwhile.
+        if not set(swap.bases) <= set(kept) or swap.bases[-1] >= self.flushed_base:
+            self._host.pool.files.unlink(new.name())  # Trimmed meanwhile, or cut.
             return
         turn.body.add(items.encode_swap(swap))
         at = kept.index(swap.bases[0])
