@@ -10,7 +10,7 @@ THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `di
     log or the group. They are staged, not synced. A `Take` means the bytes that came with the append
     that was just stepped, after checking that each batch carries `append.epoch_at(its offset)`; a
     batch that does not is the peer's fault: don't step the append, close the link.
-    If the log can't take the bytes at all, call `refused(log.end)` at once.
+    If the log can't take the bytes, leave the rest of the writes and call `refused(log.end)` at once.
  2. A leader's own records: check `can_append`, stamp them with `epoch`, append them to the log, call
     `appended(end offset)`; the position that it returns is what their producer waits for.
  3. A turn: let the log begin it (bytes are in the page cache; call `refused` if it took fewer), then,

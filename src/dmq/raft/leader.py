@@ -126,7 +126,8 @@ def on_ack(s: State, sender: Voter, message: Ack, now: int) -> None:
     assert message.end <= s.log.end, (message, s.log.end)
     if progress.acked(message.end, now):
         progress.note_caught_up(s.log.durable, now)
-        advance_commit(s, now)
+        if message.end > s.log.commit:
+            advance_commit(s, now)
     if progress.is_learner:
         progress.measure_round(s.log.end, now, s.settings.turn_ms)
         reschedule(s, now)
