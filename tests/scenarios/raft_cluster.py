@@ -128,6 +128,8 @@ class Host:
         self.me = me
         self.log = log
         self.is_up = True
+        self.is_full = False
+        """The disk takes no records; marks and votes it takes."""
         self.is_recovering = False
         self.keeps_hint = False
         self.is_syncing = False
@@ -160,10 +162,20 @@ class Host:
     def stage(self, append: Append | None = None, cargo: Iterable[Record] = ()) -> None:
         """After every input: do to the log what the core wants, then check everything."""
         for write in self.core.take_writes():
+            if self.is_full and isinstance(write, Take):
+                self.refused()
+                break
             marks = self.log.marks
             self.log.perform(write, append, list(cargo))
             self._count(write, marks)
         self.cluster.check(self)
+
+    def refused(self) -> None:
+        """The log took less than it was told."""
+        log = self.log
+        self.core.refused(log.marks, log.end_offset, log.start, self.cluster.now)
+        self.commit = min(self.commit, self.core.commit)
+        self.cluster.count("refused")
 
     def _count(self, write: Write, before: Marks) -> None:
         count, marks = self.cluster.count, self.log.marks
@@ -220,7 +232,7 @@ class Host:
         self.end_turn()
 
     def produce(self, count: int = 1) -> Position | None:
-        if not (self.is_up and self.core.can_append):
+        if not (self.is_up and self.core.can_append) or self.is_full:
             return None
         for _ in range(count):
             self.log.data.append((self.core.epoch, self.cluster.next_number()))

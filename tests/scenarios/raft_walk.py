@@ -154,6 +154,7 @@ class Walk:
         cluster.splits = False
         cluster.net.clear()
         for host in self.hosts.values():
+            host.is_full = False
             cluster.restart(host)
         names = list(self.hosts.values())
         for index, a in enumerate(names):
@@ -352,19 +353,20 @@ class Walk:
             host.stage()
 
     def refuse(self) -> None:
-        """A full disk: the turn takes nothing of what was staged."""
+        """The disk fills up, or has room again; or a turn takes nothing of what was staged."""
         host = self.any_host()
+        if self.rng.random() < 0.5:
+            host.is_full = not host.is_full and self.rng.random() < 0.7
+            return
         if not host.is_up or host.is_syncing or not host.log.marks.items:
             return
         host.produce()
         begun, log = host.log.begun, host.log
         end = begun.marks.position(begun.start + len(begun.data))
-        if begun.start != log.start or begun.marks != log.marks or end >= log.end:
-            return
-        del log.data[end.offset - log.start :]
-        host.core.refused(log.end, self.cluster.now)
-        host.stage()
-        self.cluster.count("refused")
+        if begun.start == log.start and begun.marks == log.marks and end < log.end:
+            del log.data[end.offset - log.start :]
+            host.refused()
+            host.stage()
 
 
 def walk(seed: int, profile: Profile = SAFE) -> dict[str, int]:

@@ -70,7 +70,7 @@ def change_voters(s: State, voters: tuple[Voter, ...], now: int) -> None:
 def _add_change(s: State, voters: tuple[Voter, ...], log_start: int, now: int) -> None:
     end = s.log.end
     s.log.add_mark(Mark(s.epoch, end.change + 1, end.offset, voters, log_start))
-    set_followers(s, end, now)
+    set_followers(s, s.log.begun, now)
     check_quorum(s, now)
 
 

@@ -10,7 +10,7 @@ THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `di
     log or the group. They are staged, not synced. A `Take` means the bytes that came with the append
     that was just stepped, after checking that each batch carries `append.epoch_at(its offset)`; a
     batch that does not is the peer's fault: don't step the append, close the link.
-    If the log can't take the bytes, leave the rest of the writes and call `refused(log.end)` at once.
+    If the log can't take the bytes, leave the rest of the writes and call `refused` at once.
  2. A leader's own records: check `can_append`, stamp them with `epoch`, append them to the log, call
     `appended(end offset)`; the position that it returns is what their producer waits for.
  3. A turn: let the log begin it (bytes are in the page cache; call `refused` if it took fewer), then,
@@ -172,12 +172,13 @@ class RaftCore(Facts):
         assert self.can_append, self
         return self._state.log.appended(end_offset)
 
-    def refused(self, end: Position, now: int) -> None:
-        """The disk did not take what lies beyond `end`, and the log has dropped it."""
+    def refused(self, marks: Marks, end_offset: int, log_start: int, now: int) -> None:
+        """The disk did not take all that it was told; this is what the log is now."""
         s = self._state
-        if end >= s.log.end:
+        if (marks, end_offset, log_start) == (s.log.marks, s.log.end.offset, s.log.log_start):
             return
-        s.log.refused(end)
+        s.log.refused(marks, end_offset, log_start)
+        end = s.log.end
         s.verified = min(s.verified, end)
         if s.leading is not None:
             leader.refused(s, end, now)

@@ -172,8 +172,8 @@ def refused(s: State, end: Position, now: int) -> None:
         return
     for progress in leading.followers.values():
         if progress.next > end:
-            progress.probe(end, now)
-    set_followers(s, end, now)  # A change of voters may be among what was dropped.
+            progress.probe(s.log.begun, now)
+    set_followers(s, s.log.begun, now)  # A change of voters may be among what was dropped.
     check_quorum(s, now)
 
 

@@ -148,19 +148,21 @@ class LogView:
     def cut(self, p: Position) -> None:
         """End at `p`; voters and log start fall back with the marks (CUT)."""
         assert p >= self.commit, (p, self.commit, self.end)
-        self._shrink(p)
+        self.marks = self.marks.cut(p)
+        assert self.marks.position(p.offset) == p, (self.marks, p)
+        self._end_at(p)
         self.writes.append(CutTo(p))
 
-    def refused(self, p: Position) -> None:
-        """The disk did not take what lies beyond `p`; the log has dropped it already."""
-        if p < self.end:
-            assert p >= self.durable, (p, self.durable)
-            self._shrink(p)
+    def refused(self, marks: Marks, end_offset: int, log_start: int) -> None:
+        """The disk took less than it was told: this is what the log is, a prefix of ours."""
+        self.marks, self.log_start = marks, log_start
+        end = marks.position(end_offset)
+        assert end >= self.durable, (end, self.durable)
+        self._end_at(end)
+        self.commit = min(self.commit, end)  # All that is left below it is committed still.
 
-    def _shrink(self, p: Position) -> None:
-        self.marks = self.marks.cut(p)
-        self.end = self.marks.position(p.offset)
-        assert self.end == p, (self.end, p)
+    def _end_at(self, p: Position) -> None:
+        self.end = p
         self.durable = min(self.durable, p)
         self.begun = min(self.begun, p)
         # A sync that is under way covers what was cut; its return must not bring it back.

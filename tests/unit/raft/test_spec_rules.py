@@ -175,7 +175,7 @@ def test_append_a_full_disk_is_told_and_tried_again_later() -> None:
     solo = Solo(marks=[(0, 0, 0), (1, 0, 0)], end=5, epoch=1)
     solo.hears(2, append(1, P(1, 0, 5), P(1, 0, 7)))
     del solo.host.log.data[5:]
-    solo.core.refused(solo.host.log.end, solo.now)
+    solo.host.refused()
     assert solo.says() == [(2, Nack(1, P(1, 0, 5), P(1, 0, 5), True)), (2, Ack(1, P(1, 0, 5)))]
     leader = led()
     leader.hears(2, Nack(1, P(1, 0, 0), P(1, 0, 0), True))
@@ -747,11 +747,11 @@ def test_a_leader_whose_disk_refused_what_it_sent_does_not_use_the_positions_aga
     solo.says_before_sync()
     log = solo.host.log
     del log.data[:]
-    solo.core.refused(log.end, solo.now)
+    solo.host.refused()
     assert not solo.core.is_leader
     unsent = led()
     unsent.produces()
     del unsent.host.log.data[:]
-    unsent.core.refused(unsent.host.log.end, unsent.now)
+    unsent.host.refused()
     assert unsent.core.is_leader
     assert unsent.produces() == P(1, 0, 1)

@@ -122,11 +122,23 @@ def test_commit_never_goes_back_and_never_beyond_the_log() -> None:
 
 def test_refused_records_never_were() -> None:
     log = view((0, 0, 0), end=5)
+    marks = log.marks
     log.appended(8)
-    log.refused(P(0, 0, 5))
-    assert (log.end, log.writes) == (P(0, 0, 5), [])
+    log.commit_to(P(0, 0, 7))
+    log.refused(marks, 5, 0)
+    assert (log.end, log.commit, log.writes) == (P(0, 0, 5), P(0, 0, 5), [])
     with pytest.raises(AssertionError):
-        log.refused(P(0, 0, 4))
+        log.refused(marks, 4, 0)
+
+
+def test_what_was_to_follow_refused_records_never_was_either() -> None:
+    log = view((0, 0, 0), end=5)
+    marks = log.marks
+    log.join(P(0, 0, 5), (Mark(1, 0, 5, VOTERS, 0), Mark(1, 1, 7, VOTERS, 6)), P(1, 1, 7))
+    log.commit_to(P(1, 1, 7))
+    assert (log.log_start, log.commit) == (6, P(1, 1, 7))
+    log.refused(marks.add(Mark(1, 0, 5, VOTERS, 0)), 5, 0)
+    assert (log.log_start, log.commit, log.end) == (0, P(1, 0, 5), P(1, 0, 5))
 
 
 def test_a_new_learner_has_nothing() -> None:
