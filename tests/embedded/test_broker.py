@@ -91,7 +91,10 @@ def test_settings_reach_the_broker() -> None:
 @pytest.mark.parametrize("in_process", [True, False])
 def test_a_directory_in_use_is_refused(tmp_path: Path, in_process: bool) -> None:
     second = Broker(data_dir=tmp_path / "data", in_process=in_process)
-    with Broker(data_dir=tmp_path / "data", in_process=False), pytest.raises(BrokerFailedError) as caught:
+    with (
+        Broker(data_dir=tmp_path / "data", in_process=False),
+        pytest.raises(BrokerFailedError) as caught,
+    ):
         second.start()
     assert "in use" in str(caught.value)
 

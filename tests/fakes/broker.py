@@ -6,13 +6,14 @@ from uuid import UUID
 
 from fakes.disk import FakeDisk
 
+from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.node import Node
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
-from dmq.broker.service import Identity, Service
+from dmq.broker.service import Clocks, Identity, Service
 from dmq.config.broker import BrokerConfig
 from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
@@ -38,7 +39,8 @@ class FakeBroker:
         self.config = BrokerConfig.of(settings)
         self.store = Store.open(self.disk, store, now=self.now)
         self.store.identify("test-cluster", NODE_ID)
-        self.node = Node(self.store)
+        backlog = Backlog(1 << 30, 1 << 30, lambda: self.store.pressure)
+        self.node = Node(self.store, backlog)
         self._uuids = (UUID(int=n) for n in range(1000, 10**9))
         voter = Voter(NODE_ID, self.store.directory_id)
         self.replicas = Replicas(self.node, voter, Settings(self.config))
@@ -60,8 +62,9 @@ class FakeBroker:
             self.metadata,
             self.replicas,
             self.fetcher,
-            lambda: self.now,
+            Clocks(lambda: self.now, lambda: self.now),
             lambda: next(self._uuids),
+            backlog,
         )
         self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
         self.turn()

@@ -13,6 +13,7 @@ Never blocks, never reads a clock, never iterates a set.
 
 from collections.abc import Callable
 
+from dmq.broker.backlog import Backlog
 from dmq.broker.partition import Partition
 from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode
@@ -26,8 +27,9 @@ APPEND_SWEEP_MS = 100
 class Node:
     """See the module."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, backlog: Backlog) -> None:
         self.store = store
+        self.backlog = backlog
         self.timers = Timers()
         self.wake: Callable[[], None] = lambda: None
         """Called when there is work for a turn; the runtime sets it."""
@@ -65,6 +67,7 @@ class Node:
             if partition is not None:
                 partition.advance()
                 self._rest(partition)
+        self.backlog.relieve()
 
     def _rest(self, partition: Partition) -> None:
         if not partition.has_waiting_appends:

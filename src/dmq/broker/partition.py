@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from dmq.broker.answer import Answer
+from dmq.broker.backlog import Backlog
 from dmq.broker.intake import Intake
 from dmq.errors import ErrorCode, KafkaError
 from dmq.records import stamp
@@ -65,6 +66,7 @@ class Partition:
 
     __slots__ = (
         "_appends",
+        "_backlog",
         "_touched",
         "_waiters",
         "commit",
@@ -86,9 +88,11 @@ class Partition:
         log: Log,
         intake: Intake,
         touched: "Callable[[Partition], None]",
+        backlog: Backlog,
     ) -> None:
         self.topic, self.index = tp
         self._touched = touched
+        self._backlog = backlog
         self.topic_id = topic_id
         self.log = log
         self.intake = intake
@@ -150,8 +154,10 @@ class Partition:
         base_offset = log.end_offset
         stamp(batch, 0, base_offset, self.leader_epoch)
         log.append(batch)
-        append = Append(base_offset, append_time, len(batch))
+        size = len(batch)
+        append = Append(base_offset, append_time, size)
         append.position = log.end
+        self._backlog.add(size)
         self._appends.append(append)
         self._touched(self)
         return append
@@ -166,7 +172,9 @@ class Partition:
         appends, fresh_bytes = self._appends, 0
         while appends and appends[0].position <= end:  # type: ignore[operator]
             append = appends.popleft()
-            fresh_bytes += append.size
+            if append.size:
+                fresh_bytes += append.size
+                self._backlog.remove(append.size)
             append.tell(ErrorCode.NONE)
         if fresh_bytes and self._waiters:
             self._wake(fresh_bytes)
@@ -199,7 +207,12 @@ class Partition:
         if self.on_refused is not None:
             self.on_refused()
         for append in reversed(refused):
-            append.tell(code)
+            self._give_up(append, code)
+
+    def _give_up(self, append: Append, code: ErrorCode) -> None:
+        if append.size:
+            self._backlog.remove(append.size)
+        append.tell(code)
 
     def expire_appends(self, now: int) -> None:
         """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on."""
@@ -292,7 +305,7 @@ class Partition:
         self.is_retired = True
         appends, self._appends = self._appends, deque()
         for append in appends:
-            append.tell(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._give_up(append, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             waiter.wake()

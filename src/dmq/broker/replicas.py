@@ -117,7 +117,9 @@ class Replicas:
         else:
             found.configure(settings)
         tp = TopicPartition(local.name, index)
-        partition = Partition(tp, local.topic_id, found, local.intake, self._node.touched)
+        partition = Partition(
+            tp, local.topic_id, found, local.intake, self._node.touched, self._node.backlog
+        )
         self._node.adopt(partition)
         partition.lead(self._voter)
         return partition

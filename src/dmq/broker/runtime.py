@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
+from dmq.broker.backlog import Backlog
 from dmq.broker.compactor import CompactorProcess
 from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
@@ -23,13 +25,13 @@ from dmq.broker.housekeeping import Housekeeping
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.node import APPEND_SWEEP_MS, Node
 from dmq.broker.replicas import Replicas
-from dmq.broker.service import Identity, Service
+from dmq.broker.service import Clocks, Identity, Service
 from dmq.broker.syncer import Syncer, Workers
 from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener
 from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
-from dmq.errors import FatalStorageError
+from dmq.errors import StorageError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.machines.records import Endpoint, FeatureRange
@@ -50,7 +52,8 @@ TICK_MS = 50
 """Longest sleep: how late the store learns that it has been idle."""
 WORKER_COUNT = 4
 STOP_PATIENCE_S = 5.0
-"""How long an orderly stop waits for appends under way."""
+"""How long an orderly stop waits for appends under way and for clients to take their answers."""
+DRAIN_POLL_S = 0.002
 
 
 class Door(Protocol):
@@ -58,15 +61,27 @@ class Door(Protocol):
 
     def listen(self, host: str, port: int) -> int: ...
     def configure(self, config: BrokerConfig) -> None: ...
-    def stop_listening(self) -> None: ...
+    def stop_taking(self) -> None:
+        """No more connections or requests; answers still leave."""
+        ...
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether answers are on their way."""
+        ...
+
     def close(self) -> None: ...
 
 
 DoorFactory = Callable[["Runtime", Listener], Door]
 
 
-def now_ms() -> int:
+def wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 class Runtime:
@@ -84,6 +99,7 @@ class Runtime:
         self.workers = Workers(self._loop, WORKER_COUNT)
         self._turn_is_due = False
         self._is_syncing = False
+        self._is_ending = False
         self._turn_ended = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
         self._tick_at = 0.0
@@ -102,9 +118,13 @@ class Runtime:
             reserve_bytes=config.disk_reserve_bytes,
             quarantine_ms=config.log_segment_delete_delay_ms,
         )
-        self.store = Store.open(files, settings, now=now_ms())
+        self.store = Store.open(files, settings, now=steady_ms())
         identity = self._identify()
-        self.node = Node(self.store)
+        queued = config.queued_max_request_bytes
+        backlog = Backlog(
+            sys.maxsize if queued < 0 else queued, config.waiters_max, lambda: self.store.pressure
+        )
+        self.node = Node(self.store, backlog)
         self._assemble(identity)
         for listener in config.kafka_listeners:
             self._open_door(listener)
@@ -147,8 +167,9 @@ class Runtime:
             self.metadata,
             self.replicas,
             fetcher,
-            now_ms,
+            Clocks(wall_ms, steady_ms),
             uuid.uuid4,
+            self.node.backlog,
         )
         self.metadata.load(changes.loading)
         changes.loaded()
@@ -190,10 +211,10 @@ class Runtime:
 
     def _turn_now(self) -> None:
         """A whole turn in this thread: only before anybody is connected."""
-        while (turn := self.node.begin_turn(now_ms())) is not None:
+        while (turn := self.node.begin_turn(steady_ms())) is not None:
             if turn.needs_sync:
                 turn.sync()
-            self.node.end_turn(turn, now_ms())
+            self.node.end_turn(turn, steady_ms())
 
     def _open_door(self, listener: Listener) -> None:
         door = self._make_door(self, listener)
@@ -212,25 +233,28 @@ class Runtime:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        if self._is_syncing or self.failure is not None:
+        if self._is_syncing or self._is_ending or self.failure is not None:
             return
-        try:
-            while (turn := self.node.begin_turn(now_ms())) is not None:
+        with self._or_fail():
+            while (turn := self.node.begin_turn(steady_ms())) is not None:
                 if turn.needs_sync:
                     self._is_syncing = True
                     self._syncer.submit(turn.sync, partial(self._synced, turn))
                     return
-                self.node.end_turn(turn, now_ms())
-        except FatalStorageError as error:
-            self.fail(error)
+                self.node.end_turn(turn, steady_ms())
 
     def _synced(self, turn: Turn, error: BaseException | None) -> None:
         self._is_syncing = False
         self._turn_ended.set()
         if error is not None:
             self.fail(error)
+        if self.failure is not None:  # Promise nothing more, though this turn may be durable.
             return
-        self.node.end_turn(turn, now_ms())
+        with self._or_fail():
+            now = steady_ms()
+            self.node.end_turn(turn, now)
+            if self.store.has_jobs():
+                self._maintain(now)
         self._turn()
 
     # --- time ----------------------------------------------------------------------------------
@@ -238,43 +262,60 @@ class Runtime:
     def _sleep(self) -> None:
         """Until the next deadline, at most a tick."""
         deadline = self.node.timers.next_deadline()
-        delay = TICK_MS if deadline is None else min(max(deadline - now_ms(), 0), TICK_MS)
+        delay = TICK_MS if deadline is None else min(max(deadline - steady_ms(), 0), TICK_MS)
         self._tick_at = self._loop.time() + delay / 1000
         self._tick = self._loop.call_at(self._tick_at, self._on_tick)
 
     def _sleep_less(self, deadline: int) -> None:
         """A timer was set that is due before we wake."""
-        at = self._loop.time() + max(deadline - now_ms(), 0) / 1000
+        at = self._loop.time() + max(deadline - steady_ms(), 0) / 1000
         if self._tick is not None and at < self._tick_at - 0.001:
             self._tick.cancel()
             self._tick_at = at
             self._tick = self._loop.call_at(at, self._on_tick)
 
     def _on_tick(self) -> None:
-        now = now_ms()
-        self.node.timers.run(now)
-        if now >= self._sweep_at:
-            self._sweep_at = now + APPEND_SWEEP_MS
-            self.node.sweep(now)
-        self._housekeeping.tick(now)
-        self._maintain(now)
-        self._sleep()
+        if self.failure is not None:
+            return
+        with self._or_fail():
+            now = steady_ms()
+            self.node.timers.run(now)
+            if now >= self._sweep_at:
+                self._sweep_at = now + APPEND_SWEEP_MS
+                self.node.sweep(now)
+            self._housekeeping.tick(wall_ms())
+            self._maintain(now)
+            self._sleep()
 
     def _maintain(self, now: int) -> None:
-        """Let the store flush, free journal files, roll segments."""
+        """Let the store flush, free journal files, remove what was deleted."""
+        if self._is_ending:
+            return
         for job in self.store.maintain(now):
             self.workers.submit(job.run, partial(self._job_done, job))
         if self.store.has_work():
             self._wake()
 
     def _job_done(self, job: Job, error: BaseException | None) -> None:
-        if error is not None:
+        if isinstance(error, OSError):  # What was deleted can't be removed: nothing depends on it.
+            log.warning("files of a deleted log stay: %s", error)
+        elif error is not None:
             self.fail(error)
+        if self.failure is not None:
             return
-        self.store.done(job)
-        self._maintain(now_ms())
+        with self._or_fail():
+            self.store.done(job)
+            self._maintain(steady_ms())
 
     # --- the end -------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _or_fail(self) -> Iterator[None]:
+        """An exception that nobody expected ends the broker: its state can't be trusted."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """What is on disk is no longer known: stop at once, promise nothing more."""
@@ -294,30 +335,46 @@ class Runtime:
         self.workers.close()
         self._syncer.close()
 
-    async def _until_idle(self) -> None:
-        """No sync is under way and nobody waits for one."""
-        while self._is_syncing or (self.node.has_waiting_appends and self.failure is None):
-            self._turn_ended.clear()
-            await self._turn_ended.wait()
-
     async def stop(self) -> None:
         """Take no more, answer what is under way, flush, close."""
         for door in self._doors:
-            door.stop_listening()
-        if self._tick is not None:
-            self._tick.cancel()
-        if self.failure is None:
-            self._turn()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._until_idle(), STOP_PATIENCE_S)
+            door.stop_taking()
+        self._wake()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drained(), STOP_PATIENCE_S)
         for door in self._doors:
             door.close()
+        self._is_ending = True
+        if self._tick is not None:
+            self._tick.cancel()
+        await self._no_sync()  # However long: what was begun can't be taken back.
         self._compactor.kill()
         self.workers.close()
         self._syncer.close()
-        if self.failure is None:
-            self.store.close(now_ms())
+        await asyncio.sleep(0)  # Let the threads' last reports arrive: one may be a failure.
+        self._close_store()
         self.stopped.set()
+
+    async def _drained(self) -> None:
+        """Nobody waits for an append, and every answer is with its client."""
+        while self.failure is None and (  # noqa: ASYNC110  At the end only; answers have no event.
+            self.node.has_waiting_appends or any(door.has_unsent for door in self._doors)
+        ):
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def _no_sync(self) -> None:
+        while self._is_syncing:
+            self._turn_ended.clear()
+            await self._turn_ended.wait()
+
+    def _close_store(self) -> None:
+        assert self._files is not None
+        if self.failure is None:
+            try:
+                self.store.close(steady_ms())
+            except (StorageError, OSError) as error:
+                self.fail(error)
+        self._files.unlock()
 
 
 def _new_cluster_id() -> str:

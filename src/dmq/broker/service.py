@@ -10,6 +10,7 @@ from uuid import UUID
 
 from dmq.broker.admin import Admin
 from dmq.broker.answer import Answer
+from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
 from dmq.broker.offsets import FoundOffset, list_offset
@@ -62,6 +63,14 @@ class Identity(NamedTuple):
     rack: str | None
 
 
+class Clocks(NamedTuple):
+    """Two clocks in ms: `wall` is set by people and may jump, so only records are stamped with it;
+    `steady` is for deadlines and durations, and means nothing outside of this process."""
+
+    wall: Callable[[], int]
+    steady: Callable[[], int]
+
+
 class Service:
     """See the module."""
 
@@ -73,13 +82,15 @@ class Service:
         metadata: MachineHost,
         replicas: Replicas,
         fetcher: Fetcher,
-        now: Callable[[], int],
+        clocks: Clocks,
         new_uuid: Callable[[], UUID],
+        backlog: Backlog,
     ) -> None:
         self.identity = identity
         self.config = config
         self.fetcher = fetcher
-        self.now = now
+        self.backlog = backlog
+        self.now, self.steady_now = clocks
         self.find = replicas.find
         self.endpoints: dict[str, tuple[str, int]] = {}
         """By listener: the address that clients are told. The runtime fills it when it listens."""

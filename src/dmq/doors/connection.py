@@ -45,6 +45,7 @@ class Connection:
         "_reader",
         "_sock",
         "door",
+        "has_produced",
         "in_flight_bytes",
         "is_closed",
         "last_active",
@@ -70,6 +71,7 @@ class Connection:
         self._is_reading = self._is_writing = self._is_warming = self._flush_is_due = False
         self._is_ending = False
         self.is_closed = False
+        self.has_produced = False
         self.in_flight_bytes = 0
         self.last_active = loop.time()
         self.peer = peer
@@ -112,6 +114,8 @@ class Connection:
 
     def _take(self, frame: bytearray) -> None:
         header = registry.decode_request_header(frame)
+        if header.api_key == registry.PRODUCE:
+            self.has_produced = True
         call = Call(self, header, len(frame))
         self._calls.append(call)
         self.in_flight_bytes += len(frame)
@@ -119,10 +123,9 @@ class Connection:
         self.door.dispatch(call, frame, header)
 
     def _is_within_bounds(self) -> bool:
-        limits = self.door.limits
-        if self.door.in_flight_bytes > limits.in_flight_bytes_all:
-            self.door.wait_for_room(self)
+        if self.door.must_wait(self):
             return False
+        limits = self.door.limits
         return (
             self.in_flight_bytes <= limits.in_flight_bytes
             and len(self._calls) < limits.in_flight_requests
@@ -153,7 +156,9 @@ class Connection:
             # Answers that become ready in one turn leave in one call.
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
-        if not self._is_reading:
+        if self._is_ending:
+            self._end_if_answered()
+        elif not self._is_reading:
             self.room_again()
         self.door.made_room()
 
@@ -195,25 +200,34 @@ class Connection:
         self._outbox.blocked_on = None
         self._is_warming = True
         self._stop_writing()
+        self.door.warm(piece, self._warmed)
 
-        def warmed() -> None:
-            self._is_warming = False
-            self._flush()
+    def _warmed(self, error: BaseException | None) -> None:
+        self._is_warming = False
+        if error is not None:  # Half of the answer may be out: there is no other way to tell.
+            self.close(f"asked for records that can't be read: {error}")
+        self._flush()
 
-        self.door.warm(piece, warmed)
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._outbox)
 
     # --- the end -----------------------------------------------------------------------------
+
+    def stop_taking(self) -> None:
+        """Take no more requests; close when those that were taken are answered."""
+        self._pause_reading()
+        self._is_ending = True
+        self._end_if_answered()
 
     def _close_after_answers(self, reason: str) -> None:
         """Take nothing more; what was asked before is answered first, as Kafka does."""
         if self.is_closed:
             return
         log.info("connection from %s %s", self.peer, reason)
-        self._pause_reading()
-        self._is_ending = True
         while self._calls and not self._calls[-1].is_dispatched:  # The one that broke it.
             self._forget(self._calls.pop())
-        self._end_if_answered()
+        self.stop_taking()
 
     def _end_if_answered(self) -> None:
         if not self._calls and not self._outbox:

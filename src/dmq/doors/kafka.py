@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -26,8 +26,9 @@ from dmq.wire import registry
 log = logging.getLogger("dmq.door.kafka")
 
 ACCEPTS_PER_EVENT = 64
+ACCEPT_REST_S = 0.1
+"""After the system refused a connection (out of descriptors): the backlog waits."""
 IDLE_SWEEP_S = 5.0
-
 
 UNSENT_BYTES = 64 * 1024 * 1024
 """Answers that one client leaves unread: slices of files mostly, so this is no memory."""
@@ -89,7 +90,7 @@ class KafkaDoor:
         service: Service,
         listener: str,
         sessions: FetchSessions,
-        warm: Callable[[Slice, Callable[[], None]], None],
+        warm: Callable[[Slice, Callable[[BaseException | None], None]], None],
     ) -> None:
         self.service = service
         self.listener = listener
@@ -100,7 +101,10 @@ class KafkaDoor:
         self.handlers = served.Handlers()
         self._connections: dict[Connection, None] = {}
         self._per_ip: Counter[str] = Counter()
-        self._waiting: deque[Connection] = deque()
+        self._waiting: dict[Connection, None] = {}
+        """For room in memory, first come first served."""
+        self._held: dict[Connection, None] = {}
+        """Producers that wait for the disk."""
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._sock: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
@@ -134,28 +138,30 @@ class KafkaDoor:
         assert self._sock is not None
         for _ in range(ACCEPTS_PER_EVENT):
             if self._is_too_quick():
+                self._accept_again_at(self._second_began + 1)
                 return
             try:
                 sock, address = self._sock.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # Out of descriptors: the others go on, this one retries.
+            except OSError as error:  # Out of descriptors: those who are in go on.
                 log.warning("can't accept a connection: %s", error)
+                self._accept_again_at(self._loop.time() + ACCEPT_REST_S)
                 return
+            self._accepted_in_second += 1
             self._admit(sock, str(address[0]), int(address[1]))
 
     def _is_too_quick(self) -> bool:
-        """Count connections by the second; at the bound leave the rest in the backlog for now."""
+        """Count connections by the second; at the bound the rest stays in the backlog for now."""
         now = self._loop.time()
         if now - self._second_began >= 1:
             self._second_began, self._accepted_in_second = now, 0
-        self._accepted_in_second += 1
-        if self._accepted_in_second <= self.limits.connections_per_s:
-            return False
+        return self._accepted_in_second >= self.limits.connections_per_s
+
+    def _accept_again_at(self, moment: float) -> None:
         assert self._sock is not None
         self._loop.remove_reader(self._sock.fileno())
-        self._loop.call_at(self._second_began + 1, self._resume_accepting)
-        return True
+        self._loop.call_at(moment, self._resume_accepting)
 
     def _resume_accepting(self) -> None:
         if self._sock is not None:
@@ -185,6 +191,8 @@ class KafkaDoor:
     def closed(self, connection: Connection) -> None:
         """A connection is gone."""
         self._connections.pop(connection, None)
+        self._waiting.pop(connection, None)
+        self._held.pop(connection, None)
         ip = connection.peer.rpartition(":")[0]
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:
@@ -198,7 +206,17 @@ class KafkaDoor:
                 connection.close("")
         self._sweep = self._loop.call_later(IDLE_SWEEP_S, self._close_idle)
 
-    def stop_listening(self) -> None:
+    def stop_taking(self) -> None:
+        """Take no more connections and no more requests; answers still leave."""
+        self._stop_listening()
+        for connection in list(self._connections):
+            connection.stop_taking()
+
+    @property
+    def has_unsent(self) -> bool:
+        return any(connection.has_unsent for connection in self._connections)
+
+    def _stop_listening(self) -> None:
         if self._sock is not None:
             self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
@@ -206,7 +224,7 @@ class KafkaDoor:
 
     def close(self) -> None:
         """Close the door and everything behind it."""
-        self.stop_listening()
+        self._stop_listening()
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in list(self._connections):
@@ -214,13 +232,32 @@ class KafkaDoor:
 
     # --- bounds over all connections -----------------------------------------------------------
 
-    def wait_for_room(self, connection: Connection) -> None:
-        self._waiting.append(connection)
+    def must_wait(self, connection: Connection) -> bool:
+        """Whether this connection must wait for others: for room in memory or, if it brings
+        records, for the disk. It is told by `room_again`."""
+        if self.in_flight_bytes > self.limits.in_flight_bytes_all:
+            self._waiting[connection] = None
+            return True
+        backlog = self.service.backlog
+        if connection.has_produced and backlog.is_full:
+            if not self._held:
+                backlog.when_relieved(self._relieved)
+            self._held[connection] = None
+            return True
+        return False
+
+    def _relieved(self) -> None:
+        held, self._held = self._held, {}
+        for connection in held:
+            connection.room_again()
 
     def made_room(self) -> None:
         """Let those read again who wait for the others' requests to end, one after the other."""
-        while self._waiting and self.in_flight_bytes <= self.limits.in_flight_bytes_all:
-            self._waiting.popleft().room_again()
+        for connection in list(self._waiting):
+            if self.in_flight_bytes > self.limits.in_flight_bytes_all:
+                return
+            del self._waiting[connection]
+            connection.room_again()
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -229,6 +266,7 @@ class KafkaDoor:
         handler = self.handlers.find(call.api_key, call.version)
         if handler is None:
             if call.api_key == served.API_VERSIONS:
+                call.is_dispatched = True
                 served.answer_unknown_api_versions(self.service, call)
                 return
             raise ProtocolError(

@@ -68,6 +68,11 @@ async def start_broker(config: BrokerConfig) -> Runtime:
     return runtime
 
 
+def fail_on_bugs(runtime: Runtime) -> None:
+    """Let every exception that nobody caught on this loop, which is the broker's own, end it."""
+    asyncio.get_running_loop().set_exception_handler(partial(_on_bug, runtime))
+
+
 def ready_of(runtime: Runtime, seconds: float) -> Ready:
     service = runtime.service
     return Ready(
@@ -84,16 +89,9 @@ def _kafka_door(runtime: Runtime, listener: Listener) -> KafkaDoor:
     slots = runtime.config.max_incremental_fetch_session_cache_slots
     sessions = FetchSessions(slots, random.SystemRandom())
 
-    def warm(piece: Slice, warmed: Callable[[], None]) -> None:
+    def warm(piece: Slice, warmed: Callable[[BaseException | None], None]) -> None:
         """Read it in a worker: what counts is that its pages are in memory then."""
-
-        def done(error: BaseException | None) -> None:
-            if error is not None:
-                runtime.fail(error)
-            else:
-                warmed()
-
-        runtime.workers.submit(piece.pread, done)
+        runtime.workers.submit(piece.pread, warmed)
 
     return KafkaDoor(runtime.service, listener.name, sessions, warm)
 
@@ -121,7 +119,7 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, wanted.set)
     runtime = await start_broker(config)
-    loop.set_exception_handler(partial(_on_bug, runtime))
+    fail_on_bugs(runtime)
     _freeze()
     on_ready(ready_of(runtime, time.monotonic() - began))
     await _first_of(wanted, runtime.stopped)

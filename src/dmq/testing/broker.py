@@ -22,7 +22,7 @@ import uvloop
 
 from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
-from dmq.doors.serve import ready_of, start_broker
+from dmq.doors.serve import fail_on_bugs, ready_of, start_broker
 
 DEFAULTS: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -165,6 +165,7 @@ class _Thread:
         self._wanted_end = asyncio.Event()
         began = time.monotonic()
         runtime: Runtime = await start_broker(self._config)
+        fail_on_bugs(runtime)
         self._servers = ready_of(runtime, time.monotonic() - began).bootstrap_servers
         self._ready.set()
         ends = [asyncio.ensure_future(e.wait()) for e in (self._wanted_end, runtime.stopped)]

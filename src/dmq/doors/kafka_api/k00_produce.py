@@ -74,7 +74,7 @@ def _produce_one(service: Service, call: Call, timeout_ms: int, topic: TopicProd
             result = PartitionProduceResponse(index, code, -1)
         answer(result)
 
-    append.deadline = now + max(timeout_ms, 1)
+    append.deadline = service.steady_now() + max(timeout_ms, 1)
     append.on_done = on_appended
 
 
@@ -87,7 +87,7 @@ class _Production:
         self._service = service
         self._call = call
         self._now = service.now()
-        self._deadline = self._now + max(timeout_ms, 1)
+        self._deadline = service.steady_now() + max(timeout_ms, 1)
         self._response = ProduceResponse(responses=[])
         self._waiting = 1  # One for `all_added`.
 
@@ -162,13 +162,28 @@ def _codec_of(records: memoryview) -> int:
 
 
 def _produce_unanswered(service: Service, call: Call, request: ProduceRequest) -> None:
-    """acks=0: the only way to report a failure is to close the connection."""
+    """acks=0: the only way to report a failure is to close the connection.
+
+    The call lasts until its batches are durable all the same: its bytes are in memory until then.
+    """
     now = service.now()
+    left = 1
+
+    def ended(code: ErrorCode) -> None:
+        nonlocal left
+        left -= 1
+        if code is not ErrorCode.NONE:
+            call.hang_up(f"produced with acks=0 and failed: {code.name}")
+        elif not left:
+            call.reply_nothing()
+
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
-                _append(service, call, topic, data, now)
+                _, append = _append(service, call, topic, data, now)
             except DmqError as error:
                 call.hang_up(f"produced with acks=0 and failed: {error}")
                 return
-    call.reply_nothing()
+            left += 1
+            append.on_done = ended
+    ended(ErrorCode.NONE)

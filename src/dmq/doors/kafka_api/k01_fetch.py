@@ -27,7 +27,7 @@ READ_COMMITTED = 1
 
 
 def handle(service: Service, call: Call, request: FetchRequest) -> None:
-    now = service.now()
+    now = service.steady_now()
     try:
         specs, session, is_whole = _what_to_read(call, request, now)
     except KafkaError as error:
@@ -40,10 +40,11 @@ def handle(service: Service, call: Call, request: FetchRequest) -> None:
             results = session.news(results, all_of_them=is_whole)
         call.reply(_response(call, request, results, session))
 
+    bytes_max = max(0, min(request.max_bytes, service.config.fetch_max_bytes))
     call.on_cancel = service.fetcher.fetch(
         specs,
-        bytes_min=request.min_bytes,
-        bytes_max=max(0, min(request.max_bytes, service.config.fetch_max_bytes)),
+        bytes_min=min(request.min_bytes, bytes_max),  # Else nothing could ever be enough.
+        bytes_max=bytes_max,
         deadline=now + request.max_wait_ms if request.max_wait_ms > 0 else None,
         on_done=on_done,
     )
