@@ -319,17 +319,18 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
     "state_in_old_file": (_method(Journal, "noted_state", _ignore_where), 200),
     # Rules that this implementation has beyond the design's model.
     "note_in_journal_order": (_method(replay, "event_of", _journal_order), 40),
-    "act_before_tail_sync": (_method(recovery, "_restore", _no_tail_sync), 150),
+    "act_before_tail_sync": (_method(recovery, "_restore", _no_tail_sync), 250),
     "promise_what_is_staged_again": (_method(Log, "_move_stable", _floor_of_staged), 100),
     "async_not_restated": (_method(Restorer, "_finish", _not_restated), 60),
     "swap_before_flush_is_noted": (_method(Cleaner, "_take", _flushed_at_once), 100),
-    "swap_by_base": (_method(Restorer, "_finish_swaps", _swap_by_base), 60),
+    "swap_by_base": (_method(Restorer, "_finish_swaps", _swap_by_base), 150),
 }
 
 
 WORLDS: dict[str, dict[str, Any]] = {
     "retire_on_undurable": {"file_bytes": 1024},
     "swap_before_flush_is_noted": {"swap_rate": 0.4},
+    "swap_by_base": {"swap_rate": 0.4},
 }
 """Mutants that show soon only where the journal rolls, or compaction runs, all the time."""
 

@@ -209,6 +209,10 @@ class Run:
         self.turn = None
         self._stable(self.store.end_turn(turn, self.now))
         for log in self.store.logs.values():
+            bases = [segment.base for segment in log.segments_list]
+            assert bases == sorted(set(bases)), log
+            assert all(segment in log.segments_list for segment in log.unsynced), log
+            assert all(s.base >= log.flushed_base for s in log.unsynced), log
             if not log.is_async:
                 self._check_promise(log)
 

@@ -99,6 +99,7 @@ class Layout:
         "_after_roll",
         "_begun",
         "_host",
+        "_rolled",
         "commit",
         "cut_count",
         "damage",
@@ -130,6 +131,8 @@ class Layout:
         self.readable_end = state.end_offset
         """Records below this are in the files."""
         self._after_roll = False
+        self._rolled: Segment | None = None
+        """The segment that the last batch of this turn began, if it did."""
         self.unsynced: dict[Segment, None] = {}
         """Segments written since the last flush began."""
         self.directory_changed = False
@@ -235,7 +238,7 @@ class Layout:
             return active
         self._after_roll = False
         self._close_segment(active)
-        segment = Segment(self.directory, SegmentState(base, 0, -1))
+        segment = self._rolled = Segment(self.directory, SegmentState(base, 0, -1))
         self.segments_list.append(segment)
         return segment
 

@@ -331,6 +331,7 @@ class Log(Layout):
         self._is_held = is_held = self._has_cut
         self._has_cut, self._staged_cut = False, None
         self.staged_bytes = 0
+        self._rolled = None
         at = 0
         while at < len(ops):
             if ops[at][0] != BATCH:
@@ -370,8 +371,8 @@ class Log(Layout):
         self.marks, self._staged_end = begun.marks, begun.end_offset
         self.log_start = begun.log_start
         active = self.segments_list[-1]
-        if active.size == 0 and len(self.segments_list) > 1 and active not in self.unsynced:
-            self.segments_list.pop()
+        if active is self._rolled and not active.size:
+            self.segments_list.pop()  # No turn has said that it is there.
             turn.after.append(partial(self._unlink, active))
         else:
             turn.after.append(partial(self._cut_file, active, active.size))

@@ -22,7 +22,7 @@ from dmq.storage import journal
 from dmq.storage.files import OsFiles
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.store import Store, StoreSettings
-from dmq.types import Voter
+from dmq.types import Position, Voter
 
 ASYNC = LogSettings(is_async=True, flush_ms=100, segment_bytes=1000)
 
@@ -221,6 +221,28 @@ def test_a_full_disk_refuses_batches_and_nothing_else() -> None:
     again = restarted(store, power=True)
     assert [offsets(log) for log in again.logs.values()] == [[0, 1, 2, 3, 4], [2]]
     assert [log.epoch for log in again.logs.values()] == [9, 0]
+
+
+def test_a_refusal_leaves_an_empty_segment_that_the_journal_knows() -> None:
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store)
+    fill(store, log, 20, size=50)
+    base = log.segments()[1].base
+    log.cut(Position(0, 0, base))
+    turn(store)
+    store.request_flush(log)
+    run_jobs(store)
+    disk.capacity = disk.used_bytes() + 10
+    log.append(batch(base, size=50))
+    turn(store)
+    assert log.end_offset == base
+    assert [(info.base, info.size > 0) for info in log.segments()] == [(0, True), (base, False)]
+    disk.capacity = None
+    fill(store, log, 2)
+    (again,) = restarted(store, power=True).logs.values()
+    assert offsets(again) == [*range(base + 2)]
+    assert [info.base for info in again.segments()] == [0, base]
 
 
 def test_below_the_reserve_appends_are_refused_until_space_returns() -> None:
