@@ -1,0 +1,109 @@
+"""`python -m tests.sim --seed N`: one run, one line per event. `--many N`: many, with figures.
+
+`--first` begins elsewhere, `--jobs` uses more cores, `--mutants` breaks the code on purpose.
+"""
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from sim import mutants
+from sim.outcome import Outcome, run_seed
+from sim.world import World
+
+PROGRESS_S = 10
+
+
+@dataclass
+class Total:
+    """Figures of many runs."""
+
+    started: float = field(default_factory=time.monotonic)
+    seeds: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    pairs: dict[tuple[str, str], None] = field(default_factory=dict)
+    failures: list[Outcome] = field(default_factory=list)
+    weak: int = 0
+    """Seeds with fewer operations or faults than a seed should have."""
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.sums.update(outcome.figures)
+        self.reached.update(outcome.reached)
+        self.pairs.update(dict.fromkeys(outcome.pairs))
+        self.weak += outcome.is_weak
+        if outcome.failure:
+            self.failures.append(outcome)
+            print(f"seed {outcome.seed}: {outcome.failure:.600}", flush=True)
+
+    def line(self) -> str:
+        seconds = time.monotonic() - self.started
+        sums = ", ".join(f"{count} {name}" for name, count in self.sums.items())
+        return (
+            f"{self.seeds} seeds, {len(self.failures)} findings, {seconds:.0f} s, "
+            f"{self.seeds / seconds:.2f} seeds/s, {sums}, {len(self.pairs)} role/fault pairs"
+        )
+
+
+def one(seed: int) -> int:
+    world = World(seed, is_replay=True)
+    world.on_line = print
+    try:
+        world.run()
+    except Exception:  # noqa: BLE001
+        traceback.print_exc()
+        print(f"seed {seed} FAILED at {world.clock.now} ms")
+        return 1
+    print(f"seed {seed}: no finding, {world.operations} operations, {world.faults.count} faults")
+    return 0
+
+
+def many(count: int, first: int, jobs: int) -> int:
+    total, shown = Total(), time.monotonic()
+    seeds = range(first, first + count)
+    with multiprocessing.Pool(jobs) as pool:
+        outcomes = pool.imap_unordered(run_seed, seeds) if jobs > 1 else map(run_seed, seeds)
+        for outcome in outcomes:
+            total.add(outcome)
+            if time.monotonic() - shown > PROGRESS_S:
+                shown = time.monotonic()
+                print(total.line(), flush=True)
+    print(total.line())
+    print(f"{total.weak} seeds with too little in them")
+    print("reached:", ", ".join(f"{name} {n}" for name, n in sorted(total.reached.items())))
+    if total.failures:
+        print("FAILED:", *sorted(outcome.seed for outcome in total.failures))
+    return 1 if total.failures else 0
+
+
+def all_mutants(only: str | None) -> int:
+    missed = 0
+    for name, mutant in mutants.MUTANTS.items():
+        if only and only != name:
+            continue
+        hit = mutants.caught_after(mutant)
+        said = f"after {hit[0]} seeds: {hit[1]:.140}" if hit else f"NOT CAUGHT in {mutant.within}"
+        print(f"{name:28} {said}", flush=True)
+        missed += hit is None
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay one seed")
+    parser.add_argument("--many", type=int, metavar="N", help="run so many seeds")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--mutants", nargs="?", const="", metavar="NAME")
+    asked = parser.parse_args()
+    if asked.mutants is not None:
+        sys.exit(all_mutants(asked.mutants))
+    sys.exit(many(asked.many, asked.first, asked.jobs) if asked.many else one(asked.seed or 0))

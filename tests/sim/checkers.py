@@ -1,0 +1,313 @@
+"""The promises of a cluster, one class each; each knows the ledger and judges one thing.
+
+A checker overrides the hooks of the facts that it judges; `Checkers` calls only those. It raises
+`BrokenPromiseError` with its own name. Hooks are called by observer.py (what replicas are), by
+workload.py (what clients were told) and by the end of a run.
+"""
+
+from typing import ClassVar
+
+from sim.batches import Entry
+from sim.ledger import Acknowledged, GroupFacts
+
+from dmq.raft.quorum import majority
+from dmq.raft.view import position_of
+from dmq.types import Mark, Position, Voter
+
+
+class BrokenPromiseError(Exception):
+    """A promise was broken; the message begins with the checker's name."""
+
+
+class Checker:
+    """Every hook, doing nothing."""
+
+    name: ClassVar[str] = ""
+
+    def led(
+        self, group: GroupFacts, voter: Voter, epoch: int, voters: tuple[Voter, ...], unclean: bool
+    ) -> None:
+        """A replica leads an epoch, by a clean election or not."""
+
+    def epoch_moved(self, group: GroupFacts, voter: Voter, old: int, new: int) -> None:
+        """A replica's epoch, in one life of its process."""
+
+    def commit_moved(self, group: GroupFacts, voter: Voter, old: Position, new: Position) -> None:
+        """A replica's commit point, in one life of its process."""
+
+    def leader_committed(
+        self, group: GroupFacts, voter: Voter, commit: Position, voters: tuple[Voter, ...]
+    ) -> None:
+        """A leader moved its commit point."""
+
+    def has_committed(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
+        """A replica holds this batch below its commit point."""
+
+    def has_mark(self, group: GroupFacts, voter: Voter, mark: Mark) -> None:
+        """A replica holds this mark at or below its commit point."""
+
+    def voted(self, group: GroupFacts, voter: Voter, epoch: int, candidate: Voter) -> None:
+        """A vote is durable."""
+
+    def restarted(
+        self, group: GroupFacts, voter: Voter, end: Position, epoch: int, *, is_exact: bool
+    ) -> None:
+        """A log was recovered; `is_exact`: no turn was under way when its process ended."""
+
+    def acknowledged(self, group: GroupFacts, ack: Acknowledged) -> None:
+        """A producer was told success, `acks=all`."""
+
+    def denied(self, group: GroupFacts, number: int) -> None:
+        """A producer was told that its records are not in the log and will never be."""
+
+    def shown(
+        self, group: GroupFacts, reader: str, position: int, entries: list[Entry], high: int
+    ) -> None:
+        """A reader at `position` was given these batches and this high watermark."""
+
+    def settled(
+        self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
+    ) -> None:
+        """All faults are over: a replica's whole log."""
+
+    def fail(self, message: str) -> None:
+        raise BrokenPromiseError(f"{self.name}: {message}")
+
+
+class OneLeaderPerEpoch(Checker):
+    name = "one leader per epoch"
+
+    def led(
+        self, group: GroupFacts, voter: Voter, epoch: int, voters: tuple[Voter, ...], unclean: bool
+    ) -> None:
+        if group.leaders.setdefault(epoch, voter) != voter:
+            self.fail(f"epoch {epoch} is led by {group.leaders[epoch]} and by {voter}")
+
+
+class LeadersHaveDurableVotes(Checker):
+    """Of a majority of the voters that they know; so nobody who forgot its vote counts."""
+
+    name = "leaders have durable votes"
+
+    def led(
+        self, group: GroupFacts, voter: Voter, epoch: int, voters: tuple[Voter, ...], unclean: bool
+    ) -> None:
+        votes = group.votes.get(epoch, {})
+        # Who went on to a later epoch in the same turn can't vote in this one again either.
+        given = [
+            v
+            for v in voters
+            if votes.get(v) == voter or (v not in votes and group.hard.get(v, (0, None))[0] > epoch)
+        ]
+        if not unclean and len(given) < majority(len(voters)):
+            self.fail(f"{voter} leads epoch {epoch} with the votes of {given}, of {voters}")
+
+
+class VotesOnce(Checker):
+    name = "one vote per epoch"
+
+    def voted(self, group: GroupFacts, voter: Voter, epoch: int, candidate: Voter) -> None:
+        before = group.votes.setdefault(epoch, {}).setdefault(voter, candidate)
+        if before != candidate:
+            self.fail(f"{voter} voted for {before} and {candidate} in epoch {epoch}")
+
+
+class NothingGoesBack(Checker):
+    name = "epochs and high watermarks never go back"
+
+    def epoch_moved(self, group: GroupFacts, voter: Voter, old: int, new: int) -> None:
+        if new < old:
+            self.fail(f"{voter}: epoch {old}, then {new}")
+
+    def commit_moved(self, group: GroupFacts, voter: Voter, old: Position, new: Position) -> None:
+        if new < old or new.offset < old.offset:
+            self.fail(f"{voter}: commit {old}, then {new}")
+
+
+class SurvivesRestarts(Checker):
+    """What was durable under a name is there when the name comes back."""
+
+    name = "a broker with an empty disk is never its predecessor"
+
+    def restarted(
+        self, group: GroupFacts, voter: Voter, end: Position, epoch: int, *, is_exact: bool
+    ) -> None:
+        known = group.hard.get(voter)
+        if known is not None and epoch < known[0]:
+            self.fail(f"{voter} had epoch {known[0]} durably and came back with {epoch}")
+        had = group.durable.get(voter)
+        if had is not None and end < had and is_exact and not group.is_async:
+            self.fail(f"{voter} had {had} durably and came back with {end}")
+
+
+class CommitsAreDurable(Checker):
+    """A leader's commit point is on the disks of a majority: nothing is promised too early."""
+
+    name = "commits are durable on a majority"
+
+    def leader_committed(
+        self, group: GroupFacts, voter: Voter, commit: Position, voters: tuple[Voter, ...]
+    ) -> None:
+        if group.shaken or group.is_forfeited:
+            return  # Losing a minority's page cache does not take its acknowledgements back.
+        holders = [v for v in voters if v in group.durable and group.durable[v] >= commit]
+        if len(holders) < majority(len(voters)):
+            ends = {v: group.durable.get(v) for v in voters}
+            self.fail(f"{voter} committed {commit}, but durable are {ends}")
+
+
+class ReplicasAgree(Checker):
+    name = "replicas agree on every record"
+
+    def has_committed(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
+        if group.is_forfeited:
+            return
+        if entry.end not in group.entries:
+            self._first(group, voter, entry)
+        elif not group.agrees(entry):
+            self.fail(f"{voter} has {entry}, elsewhere it is {group.entries[entry.end]}")
+
+    def _first(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
+        if entry.base != group.high:
+            self.fail(f"{voter} committed {entry}, but the log ends at {group.high}")
+        if entry.number in group.by_number:
+            self.fail(f"{voter}: attempt {entry.number} is at {group.by_number[entry.number]} too")
+        group.entries[entry.end] = entry
+        group.by_number[entry.number] = entry
+        group.high = entry.end
+
+    def has_mark(self, group: GroupFacts, voter: Voter, mark: Mark) -> None:
+        if group.is_forfeited:
+            return
+        known = group.marks.setdefault(mark[:2], mark)
+        if known != mark:
+            self.fail(f"{voter} has {mark}, elsewhere it is {known}")
+
+    def settled(
+        self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
+    ) -> None:
+        if group.is_forfeited:
+            return
+        for entry in entries:
+            if not group.agrees(entry):
+                self.fail(f"{voter} holds {entry}, which was never committed")
+        if end.offset != group.high:
+            self.fail(f"{voter} ends at {end}, committed is {group.high}")
+
+
+class NothingAcknowledgedIsLost(Checker):
+    name = "no acknowledged record is lost"
+
+    def acknowledged(self, group: GroupFacts, ack: Acknowledged) -> None:
+        if group.is_forfeited:
+            return
+        entry = group.by_number.get(ack.number)
+        if entry is None or entry.base != ack.base:
+            self.fail(f"{ack} was acknowledged; committed is {entry}")
+        group.acknowledged.append(ack)
+
+    def settled(
+        self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
+    ) -> None:
+        if group.is_forfeited:
+            return
+        held = {entry.number for entry in entries}
+        for ack in group.acknowledged:
+            if ack.number not in held and group.by_number[ack.number].end > log_start:
+                self.fail(f"{voter} lost {ack}")
+
+
+class DenialsAreDefinite(Checker):
+    """An error that says "not written" must never turn out to be wrong."""
+
+    name = "definite errors are definite"
+
+    def __init__(self) -> None:
+        self._denied: dict[int, None] = {}
+
+    def denied(self, group: GroupFacts, number: int) -> None:
+        self._denied[number] = None
+        if number in group.by_number and not group.is_forfeited:
+            self.fail(f"attempt {number} was denied and is at {group.by_number[number]}")
+
+    def has_committed(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
+        if entry.number in self._denied and not group.is_forfeited:
+            self.fail(f"attempt {entry.number} was denied and committed at {entry.base}")
+
+
+class NothingUncommittedIsShown(Checker):
+    name = "nothing above the commit point is shown"
+
+    def shown(
+        self, group: GroupFacts, reader: str, position: int, entries: list[Entry], high: int
+    ) -> None:
+        if group.is_forfeited:
+            return
+        if high > group.high:
+            self.fail(f"{reader} was told high watermark {high}, committed is {group.high}")
+        for entry in entries:
+            if not group.agrees(entry):
+                self.fail(f"{reader} saw {entry}; committed is {group.entries.get(entry.end)}")
+
+
+class ReadersSeeEachRecordOnce(Checker):
+    name = "each consumer sees each record once and in order"
+
+    def shown(
+        self, group: GroupFacts, reader: str, position: int, entries: list[Entry], high: int
+    ) -> None:
+        at = position
+        for entry in entries:
+            # Only the first batch may begin below: readers skip what they have had.
+            if not entry.base <= at < entry.end or (entry.base != at and at != position):
+                self.fail(f"{reader} at {at} was given {entry}")
+            at = entry.end
+
+
+class UncleanOnlyWhenNecessary(Checker):
+    """Records may be given up only if too few voters remember all that they acknowledged."""
+
+    name = "an unclean election needs a majority that lost power"
+
+    def led(
+        self, group: GroupFacts, voter: Voter, epoch: int, voters: tuple[Voter, ...], unclean: bool
+    ) -> None:
+        if not unclean:
+            return
+        well = [v for v in voters if v not in group.shaken]
+        if not group.is_async or len(well) >= majority(len(voters)):
+            self.fail(f"{voter} was elected uncleanly in epoch {epoch}, but {well} are well")
+        group.is_forfeited = True
+
+
+ALL: tuple[type[Checker], ...] = (
+    OneLeaderPerEpoch,
+    UncleanOnlyWhenNecessary,
+    LeadersHaveDurableVotes,
+    VotesOnce,
+    NothingGoesBack,
+    SurvivesRestarts,
+    CommitsAreDurable,
+    ReplicasAgree,
+    NothingAcknowledgedIsLost,
+    DenialsAreDefinite,
+    NothingUncommittedIsShown,
+    ReadersSeeEachRecordOnce,
+)
+HOOKS = [
+    name for name in vars(Checker) if not name.startswith("_") and name not in ("name", "fail")
+]
+
+
+class Checkers:
+    """Calls every checker that cares: one attribute per hook, a tuple of bound methods each."""
+
+    def __init__(self) -> None:
+        self.all = [kind() for kind in ALL]
+        for hook in HOOKS:
+            base = getattr(Checker, hook)
+            bound = [getattr(c, hook) for c in self.all if getattr(type(c), hook) is not base]
+            setattr(self, hook, tuple(bound))
+
+
+__all__ = ["ALL", "BrokenPromiseError", "Checker", "Checkers", "position_of"]

@@ -1,0 +1,86 @@
+"""What really happened, as nobody inside the cluster can know it: the checkers' source of truth.
+
+Facts come from looking at the disks and at every replica after every event: what was really synced
+where, who voted for whom durably, what the first replica to commit an offset had there. It draws no
+conclusions; checkers.py does. Kept per group and voter: what a disk held when it was wiped stands for
+good under the name that it had, because nobody may use that name again.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from sim.batches import Entry
+
+from dmq.raft.marks import Marks
+from dmq.types import Mark, Position, Voter
+
+
+class Acknowledged(NamedTuple):
+    """A produce request that was answered with success and `acks=all`."""
+
+    number: int
+    base: int
+    at: int
+
+
+@dataclass(slots=True)
+class GroupFacts:
+    """One partition's history."""
+
+    topic_id: UUID
+    is_async: bool
+    entries: dict[int, Entry] = field(default_factory=dict)
+    """Committed batches, by the offset behind them: a log may begin in the middle of one."""
+    by_number: dict[int, Entry] = field(default_factory=dict)
+    high: int = 0
+    """The greatest offset that any replica ever had as its high watermark."""
+    log_start: int = 0
+    marks: dict[tuple[int, int], Mark] = field(default_factory=dict)
+    leaders: dict[int, Voter] = field(default_factory=dict)
+    votes: dict[int, dict[Voter, Voter]] = field(default_factory=dict)
+    durable: dict[Voter, Position] = field(default_factory=dict)
+    """What is on the disk of each, whether it runs or not."""
+    hard: dict[Voter, tuple[int, Voter | None]] = field(default_factory=dict)
+    marks_of: dict[Voter, Marks] = field(default_factory=dict)
+    """The marks of each log that is left, committed or not; of those that are down, as last seen."""
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    shaken: dict[Voter, None] = field(default_factory=dict)
+    """Voters of an async group that lost power and were not well since."""
+    damaged: dict[Voter, None] = field(default_factory=dict)
+    """Voters with flipped bits in their log, until it is whole again."""
+    is_forfeited: bool = False
+    """An unclean election, allowed by the rules, gave up what a majority had promised."""
+
+    def agrees(self, entry: Entry) -> bool:
+        """Whether this batch is the committed one, or what a log's start has left of it."""
+        known = self.entries.get(entry.end)
+        if known is None or known[2:] != entry[2:]:
+            return False
+        return known.base == entry.base or (
+            known.base < entry.base and entry.base <= self.log_start
+        )
+
+    def configurations(self) -> list[tuple[Voter, ...]]:
+        """Sets of voters that may be in force: of the newest committed mark and of all above it."""
+        newest = max(self.marks, default=(-1, -1))
+        found: dict[tuple[Voter, ...], None] = {}
+        for marks in self.marks_of.values():
+            for mark in marks:
+                if mark[:2] >= newest:
+                    found[mark.voters] = None
+        return [*found]
+
+
+class Ledger:
+    """All groups' facts."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[UUID, int], GroupFacts] = {}
+        self.acknowledged = 0
+        self.shown = 0
+        self.committed = 0
+
+    def add(self, topic_id: UUID, partition: int, is_async: bool) -> GroupFacts:
+        facts = self.groups[topic_id, partition] = GroupFacts(topic_id, is_async)
+        return facts

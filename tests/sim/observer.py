@@ -1,0 +1,195 @@
+"""Looks at every replica of a broker after every event, and tells the checkers what changed.
+
+Looking is the inner loop of a simulation, so it compares a few fields and calls a checker only when one
+of them moved. It reads the core's state directly: nothing that it needs is a fact that production code
+should have to offer.
+"""
+
+from typing import TYPE_CHECKING
+
+from sim.batches import RottenBatchError, read_log
+from sim.checkers import BrokenPromiseError, Checkers
+
+from dmq.errors import StorageError
+from dmq.raft.core import RaftCore
+from dmq.raft.state import State
+from dmq.raft.view import position_of
+from dmq.storage.log import Log
+
+if TYPE_CHECKING:
+    from sim.metadata import Topic
+    from sim.world import World
+
+
+class Watched:
+    """One replica in one life of its process."""
+
+    __slots__ = (
+        "checked",
+        "commit",
+        "core",
+        "epoch",
+        "facts",
+        "is_damaged",
+        "is_recovering",
+        "led",
+        "log",
+        "marks",
+        "state",
+        "topic",
+        "unclean",
+        "voter",
+    )
+
+    def __init__(self, topic: "Topic", core: RaftCore, log: Log) -> None:
+        state: State = core._state
+        self.topic = topic
+        self.facts = topic.facts
+        self.core = core
+        self.state = state
+        self.log = log
+        self.voter = state.me
+        self.epoch = state.epoch
+        self.commit = state.log.commit
+        self.checked = 0
+        self.marks = None
+        self.led = -1
+        self.unclean = 0
+        self.is_recovering = state.is_recovering
+        self.is_damaged = state.is_damaged
+
+
+class Observer:
+    """See the module."""
+
+    def __init__(self, world: "World", checkers: Checkers) -> None:
+        self._world = world
+        self._checkers = checkers
+        self._reached = world.reached
+
+    def look(self, watched: Watched) -> None:
+        """Called after every input of its broker."""
+        state = watched.state
+        log = state.log
+        if state.epoch != watched.epoch:
+            for check in self._checkers.epoch_moved:
+                check(watched.facts, watched.voter, watched.epoch, state.epoch)
+            watched.epoch = state.epoch
+        if state.leading is not None and watched.led != state.epoch:
+            self._led(watched)
+        if log.marks is not watched.marks:
+            self._marks_changed(watched)
+        if log.commit != watched.commit:
+            self._commit_moved(watched)
+        elif watched.checked < log.commit.offset:
+            self._check_entries(watched)
+        if state.is_recovering != watched.is_recovering or watched.facts.shaken:
+            self._health_changed(watched)
+        if state.is_damaged != watched.is_damaged:
+            self._damage_changed(watched)
+
+    def _health_changed(self, watched: Watched) -> None:
+        if watched.is_recovering and not watched.state.is_recovering:
+            self._reached["recovering voter healed"] += 1
+        watched.is_recovering = watched.state.is_recovering
+        if not watched.is_recovering:
+            watched.facts.shaken.pop(watched.voter, None)
+
+    def _damage_changed(self, watched: Watched) -> None:
+        watched.is_damaged = watched.state.is_damaged
+        if watched.is_damaged:
+            self._reached["damage found"] += 1
+        else:
+            self._reached["damaged replica repaired"] += 1
+            watched.facts.damaged.pop(watched.voter, None)
+
+    def _led(self, watched: Watched) -> None:
+        state = watched.state
+        watched.led = state.epoch
+        is_unclean = state.unclean_elections > watched.unclean
+        watched.unclean = state.unclean_elections
+        self._world.say("leads", watched.voter.node, watched.topic, state.epoch)
+        self._world.elections += 1
+        if is_unclean:
+            self._reached["unclean quorum"] += 1
+        for check in self._checkers.led:
+            check(watched.facts, watched.voter, state.epoch, state.voters, is_unclean)
+
+    def _marks_changed(self, watched: Watched) -> None:
+        before, marks = watched.marks, watched.state.log.marks
+        watched.marks = marks
+        if not marks.items:
+            return
+        watched.facts.marks_of[watched.voter] = marks
+        if before is None or not before.items:
+            return
+        old, new = before.items, marks.items
+        if new[-1][:2] < old[-1][:2]:
+            self._reached["cut of a mark"] += 1
+            if new[-1].voters != old[-1].voters:
+                self._reached["configuration rolled back"] += 1
+        elif len(new) > 2:
+            a, b, c = new[-3:]
+            if a.offset == b.offset == c.offset and a.epoch < b.epoch < c.epoch:
+                self._reached["two empty epochs in a row"] += 1
+        if new[-1].voters != old[-1].voters and len(new[-1].voters) > len(old[-1].voters):
+            self._reached["learner promoted"] += 1
+
+    def _commit_moved(self, watched: Watched) -> None:
+        state, facts, voter = watched.state, watched.facts, watched.voter
+        old, new = watched.commit, state.log.commit
+        watched.commit = new
+        facts.log_start = max(facts.log_start, state.log.log_start)
+        for check in self._checkers.commit_moved:
+            check(facts, voter, old, new)
+        if state.leading is not None:
+            for check in self._checkers.leader_committed:
+                check(facts, voter, new, state.voters)
+        for mark in state.log.marks.items:
+            if old < position_of(mark) <= new:
+                for check in self._checkers.has_mark:
+                    check(facts, voter, mark)
+        self._check_entries(watched)
+
+    def _check_entries(self, watched: Watched) -> None:
+        """Compare what became committed, as far as its bytes are in the files already."""
+        log = watched.log
+        stop = min(watched.commit.offset, log.readable_end)
+        start = max(watched.checked, log.log_start)
+        if start < stop and not log.damage:
+            try:
+                entries = read_log(log, start, stop)
+            except (RottenBatchError, StorageError) as error:
+                if watched.voter not in watched.facts.damaged:
+                    raise BrokenPromiseError(f"{watched.voter} {watched.topic}: {error}") from error
+                entries = []
+            for entry in entries:
+                for check in self._checkers.has_committed:
+                    check(watched.facts, watched.voter, entry)
+            self._world.ledger.committed += len(entries)
+        watched.checked = max(watched.checked, stop)
+
+    def durable(self, watched: Watched, *, is_synced: bool) -> None:
+        """A turn of its broker ended; `is_synced`: the disk has really done it."""
+        facts, voter, log = watched.facts, watched.voter, watched.log
+        if is_synced or log.is_async:
+            facts.durable[voter] = log.stable_end
+        if is_synced:
+            begun = log._begun
+            epoch, vote = hard = (begun.epoch, begun.vote)
+            if facts.hard.get(voter) != hard:
+                facts.hard[voter] = hard
+                if vote is not None:
+                    for check in self._checkers.voted:
+                        check(facts, voter, epoch, vote)
+
+    def restarted(self, watched: Watched, *, is_exact: bool) -> None:
+        """Its log was recovered under the name that it had before, or a new one."""
+        facts, voter, log = watched.facts, watched.voter, watched.log
+        for check in self._checkers.restarted:
+            check(facts, voter, log.end, log.epoch, is_exact=is_exact)
+        facts.durable[voter] = log.end
+        facts.hard[voter] = (log.epoch, log.vote)
+        if log.vote is not None:
+            for check in self._checkers.voted:
+                check(facts, voter, log.epoch, log.vote)

@@ -1,0 +1,52 @@
+"""What one seed came to, small enough to be sent between processes."""
+
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sim.swarm import Mix
+from sim.world import World
+
+OPERATIONS_MIN = 1000
+FAULTS_MIN = 20
+
+
+@dataclass
+class Outcome:
+    """See the module."""
+
+    seed: int
+    failure: str | None = None
+    figures: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    happened: Counter[str] = field(default_factory=Counter)
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def is_weak(self) -> bool:
+        enough = self.figures["operations"] >= OPERATIONS_MIN
+        return self.failure is None and not (enough and self.figures["faults"] >= FAULTS_MIN)
+
+
+def run_seed(seed: int, mix: Mix | None = None) -> Outcome:
+    """Never raises: whatever a run ends in is its failure."""
+    world = World(seed, mix)
+    failure = None
+    try:
+        world.run()
+    except Exception as error:  # noqa: BLE001
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        failure = (
+            f"{type(error).__name__}: {error} ({last.filename.rpartition('/')[2]}:{last.lineno})"
+        )
+    figures = Counter(
+        {
+            "operations": world.operations,
+            "faults": world.faults.count,
+            "events": world.clock.events,
+            "elections": world.elections,
+            "acknowledged": world.ledger.acknowledged,
+            "simulated s": world.clock.now // 1000,
+        }
+    )
+    return Outcome(seed, failure, figures, world.reached, world.happened, [*world.faults.pairs])

@@ -1,0 +1,252 @@
+"""A whole cluster in one process, from one seed: the production code on a fake clock, network and disk.
+
+    World(seed).run()    brokers live and die under client load; then a random majority is healed and must
+                         make progress; then all are healed and must become equal
+
+Holds what is shared: the clock, the dice, the brokers, the ledger, the checkers. Performs nothing itself:
+process.py runs a broker, faults.py breaks things, workload.py asks and judges. The same seed gives the
+same run; only a replay writes strings.
+"""
+
+import gc
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sim import swarm
+from sim.atlas import Atlas
+from sim.batches import Entry, read_log
+from sim.checkers import BrokenPromiseError, Checkers
+from sim.clock import Clock
+from sim.faults import Injector
+from sim.ledger import Acknowledged, GroupFacts, Ledger
+from sim.metadata import Metadata, Topic
+from sim.network import Network, Weather
+from sim.observer import Observer
+from sim.process import Broker
+from sim.swarm import Mix
+from sim.workload import Consumer, Producer
+
+from dmq.errors import ErrorCode
+
+PROGRESS_MS = 10_000
+"""A healed majority must commit a new write within this."""
+SETTLE_MS = 60_000
+"""Everything must be equal within this after all faults are over."""
+PROBE_MS = 100
+CALM = Weather(delay_ms=(0, 2))
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, seed: int, mix: Mix | None = None, *, is_replay: bool = False) -> None:
+        self.seed = seed
+        self.mix = mix or swarm.draw(seed)
+        self.rng = random.Random(seed)
+        self.lines: list[str] | None = [] if is_replay else None
+        self.on_line: Any = None
+        self.clock = Clock()
+        self.ledger = Ledger()
+        self.checkers = Checkers()
+        self.reached: Counter[str] = Counter()
+        self.happened: Counter[str] = Counter()
+        self.answers: Counter[ErrorCode] = Counter()
+        self.elections = 0
+        self.operations = 0
+        self._numbers = 0
+        self.network = Network(self.clock, self.rng, self.mix.weather)
+        if is_replay:
+            self.network.trace = self.say
+        self.observer = Observer(self, self.checkers)
+        self.metadata = Metadata(self)
+        self.atlas = Atlas(self)
+        self.brokers: dict[int, Broker] = {}
+        for number in range(1, self.mix.brokers + 1):
+            self.brokers[number] = broker = Broker(self, number)
+            self.network.add(broker)
+        self.faults = Injector(self)
+        self.clients: list[Producer | Consumer] = []
+
+    # ---- what others need
+
+    def say(self, *words: object) -> None:
+        """One line of the trace, in a replay."""
+        if self.lines is not None:
+            line = f"{self.clock.now:7} " + " ".join(map(str, words))
+            self.lines.append(line)
+            if self.on_line is not None:
+                self.on_line(line)
+
+    def next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def create_topic(self, name: str, numbers: list[int]) -> Topic:
+        factor = min(self.mix.replication_factor, len(numbers))
+        nodes = self.rng.sample(numbers, factor)
+        is_async = self.rng.random() < self.mix.async_rate
+        self.say("create", name, "on", nodes, "async" if is_async else "sync")
+        return self.metadata.create(name, nodes, is_async=is_async)
+
+    # ---- what clients were told
+
+    def told_success(self, facts: GroupFacts, ack: Acknowledged) -> None:
+        self.ledger.acknowledged += 1
+        for check in self.checkers.acknowledged:
+            check(facts, ack)
+
+    def told_failure(self, facts: GroupFacts, number: int, code: ErrorCode) -> None:
+        for check in self.checkers.denied:
+            check(facts, number)
+
+    def shown(
+        self, facts: GroupFacts, reader: str, position: int, entries: list[Entry], high: int
+    ) -> None:
+        self.ledger.shown += len(entries)
+        for check in self.checkers.shown:
+            check(facts, reader, position, entries, high)
+
+    # ---- a run
+
+    def run(self) -> "World":
+        """Raises BrokenPromiseError, or whatever production code raised."""
+        with no_collections():
+            self.begin()
+            self.clock.run(self.mix.duration_ms)
+            self.heal_majority()
+            self.heal_all()
+        return self
+
+    def begin(self) -> None:
+        self.say("seed", self.seed, self.mix)
+        for broker in self.brokers.values():
+            broker.boot()
+        for index in range(self.mix.topics):
+            self.create_topic(f"topic{index + 1}", [*self.brokers])
+        self.metadata.start_reconciling()
+        rng, mix = self.rng, self.mix
+        for index in range(mix.producers):
+            acks = -1 if rng.random() < mix.acks_all_rate else 1
+            retries = rng.random() < mix.retry_rate
+            self.clients.append(Producer(self, f"producer{index}", acks=acks, retries=retries))
+        for index in range(mix.consumers):
+            follows = rng.random() < mix.follower_reads
+            self.clients.append(Consumer(self, f"consumer{index}", reads_followers=follows))
+        self.faults.start()
+
+    def heal_majority(self) -> None:
+        """Heal a random majority, leave the rest as it is: those who can must make progress."""
+        self.faults.end()
+        numbers = [*self.brokers]
+        self.rng.shuffle(numbers)
+        core = sorted(numbers[: len(numbers) // 2 + 1])
+        self.say("heal", core)
+        self.network.weather = CALM
+        self.network.heal_all(core)
+        rest = [number for number in numbers if number not in core]
+        if self.rng.random() < 0.5:
+            self.network.cut([(a, b) for a in core for b in rest])
+            self.network.cut([(b, a) for a in core for b in rest])
+        for number in core:
+            self.brokers[number].cure()
+        self._must_progress(set(core), PROGRESS_MS)
+
+    def _must_progress(self, inside: set[int], within_ms: int) -> None:
+        """Every topic with a quorum inside commits something new."""
+        waiting = {
+            topic.name: topic.facts.high
+            for topic in self.metadata.live
+            if self.atlas.has_quorum(topic.facts, inside)
+        }
+        since = self.clock.now
+        until = since + within_ms
+
+        def is_done() -> bool:
+            for name in [*waiting]:
+                topic = self.metadata.topics[name]
+                if topic.facts.high > waiting[name] or topic.facts.is_forfeited:
+                    del waiting[name]
+            return not waiting
+
+        self._probe(waiting, until)
+        if not self.clock.run(until, is_done):
+            raise BrokenPromiseError(
+                f"liveness: {sorted(waiting)} committed nothing new in {within_ms} ms, "
+                f"though {sorted(inside)} are well: {self._states(waiting)}"
+            )
+        self.reached["progress"] += 1
+        self.slowest_ms = self.clock.now - since
+
+    def _probe(self, waiting: dict[str, int], until: int) -> None:
+        """Ask every broker to append, again and again, to the topics that must move."""
+        if self.clock.now >= until or not waiting:
+            return
+        for name in waiting:
+            for broker in self.brokers.values():
+                broker.arrive(broker.probe, self.metadata.topics[name])
+        self.clock.after(PROBE_MS, self._probe, waiting, until)
+
+    def _states(self, names: Any) -> list[str]:
+        return [
+            broker.describe(self.metadata.topics[name])
+            for name in names
+            for broker in self.brokers.values()
+        ]
+
+    def heal_all(self) -> None:
+        """No fault is left: every replica is whole, a voter, and equal to every other one."""
+        self.say("heal all")
+        self.network.heal_all([*self.brokers])
+        for broker in self.brokers.values():
+            broker.cure()
+        for client in self.clients:
+            if isinstance(client, Producer):
+                client.is_stopped = True
+        topics = [*self.metadata.live]
+        if not self.clock.run(self.clock.now + SETTLE_MS, lambda: self._is_settled(topics)):
+            unsettled = [t.name for t in topics if not self._is_topic_settled(t)]
+            raise BrokenPromiseError(
+                f"liveness: {unsettled} did not settle in {SETTLE_MS} ms: {self._states(unsettled)}"
+            )
+        self.reached["settled"] += 1
+        for topic in topics:
+            self._check_settled(topic)
+
+    def _is_settled(self, topics: list[Topic]) -> bool:
+        if self.clock.events % 16:
+            return False  # Looking costs more than what happens between two looks.
+        return all(self._is_topic_settled(topic) for topic in topics)
+
+    def _is_topic_settled(self, topic: Topic) -> bool:
+        target = self.metadata.target(topic)
+        ends = []
+        for voter in target:
+            broker = self.brokers[voter.node]
+            end = broker.settled_end(topic, target)
+            if end is None:
+                return False
+            ends.append(end)
+        return len(set(ends)) == 1
+
+    def _check_settled(self, topic: Topic) -> None:
+        for voter in self.metadata.target(topic):
+            watched = self.brokers[voter.node].watched[topic.name]
+            log = watched.log
+            entries = read_log(log, log.log_start, log.end_offset)
+            for check in self.checkers.settled:
+                check(topic.facts, voter, entries, log.log_start, log.end)
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Collections cost a tenth of a run and find nothing that the end of it would not free."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
