@@ -11,8 +11,8 @@ setup: ## the environment: .venv with .venv/bin/dmq
 setup-dev:
 	@scripts/setup.sh dev
 
-up: setup ## a broker on 127.0.0.1:9092 (Ctrl-C stops it)
-	@.venv/bin/dmq up
+up: setup ## a broker on 127.0.0.1:9092 (Ctrl-C stops it): make up ARGS="--port 19092"
+	@.venv/bin/dmq up $(ARGS)
 
 check: setup-dev ## format, lint, types, layers
 	.venv/bin/ruff format --check .

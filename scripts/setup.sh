@@ -4,6 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-run}
+if command -v flock >/dev/null; then # `make up` here and `make test` there: the second waits.
+    exec 9<scripts/setup.sh
+    flock 9
+fi
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -30,14 +34,22 @@ find_python() {
     return 1
 }
 
-if ! [ -x .venv/bin/python ]; then
+is_sound() { # Made to the end (`activate` comes last), for this folder, by a Python that is still there.
+    grep -qsF "$(pwd -P)/.venv" .venv/bin/activate && .venv/bin/python -c 'import pip' 2>/dev/null
+}
+
+if ! is_sound; then
+    if [ -e .venv ]; then
+        say ".venv is incomplete, or was made for another folder or Python: making it anew"
+        rm -rf .venv
+    fi
     python=$(find_python) || { apt_install python3 python3-venv && python=$(find_python); } ||
         fail "no Python 3.11 or later found. Install one (on Debian: apt-get install python3 python3-venv) or set PYTHON=/path/to/python3."
     say "making .venv with $("$python" --version)"
-    if ! "$python" -m venv .venv >/dev/null 2>&1; then
+    if ! why=$("$python" -m venv .venv 2>&1); then
         rm -rf .venv
-        apt_install python3-venv && "$python" -m venv .venv ||
-            fail "can't make a virtual environment. On Debian: apt-get install python3-venv"
+        { apt_install python3-venv && "$python" -m venv .venv; } ||
+            fail "can't make a virtual environment (on Debian: apt-get install python3-venv). $python says: $why"
     fi
 fi
 

@@ -4,15 +4,17 @@
 tables of cases in which half a second of imports each would teach nothing.
 """
 
+import contextlib
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from compat.eventually import eventually
@@ -281,6 +283,14 @@ def test_a_record_that_is_too_large_fails(dmq: Dmq, topic: str) -> None:
     assert b"max.message.bytes" in done.stderr
 
 
+def test_how_large_a_record_may_be_is_for_the_broker_to_say(dmq: Dmq, topic: str) -> None:
+    # librdkafka by itself stops at a million bytes.
+    dmq.inside("topic", "create", topic, "-c", "max.message.bytes=4000000")
+    value = os.urandom(1_500_000) * 2
+    dmq.inside("produce", topic, "--whole", stdin=value)
+    assert dmq.inside("consume", topic, "--format", "{value}") == value
+
+
 @pytest.fixture(scope="module")
 def ten(dmq: Dmq) -> str:
     """A topic with values 0 to 9, one second apart."""
@@ -395,6 +405,46 @@ def test_an_interrupted_producer_says_what_arrived(dmq: Dmq, topic: str, number:
     assert producer.returncode == INTERRUPTED
     assert b"2 records delivered" in err
     assert b"Traceback" not in err
+
+
+def test_ctrl_c_in_the_midst_of_many_records(dmq: Dmq, topic: str) -> None:
+    # Deliveries are reported all the time, so the signal comes while librdkafka calls back.
+    dmq.inside("topic", "create", topic)
+    with dmq.start("produce", topic) as producer:
+        assert producer.stdin is not None
+        feeder = threading.Thread(target=_feed, args=(producer.stdin,))
+        feeder.start()
+        try:
+            eventually(lambda: bool(dmq.inside("consume", topic, "-n", "1")), "records arrive")
+            producer.send_signal(signal.SIGINT)
+            producer.wait(30)
+            assert producer.stderr is not None
+            err = producer.stderr.read()
+        finally:
+            producer.kill()
+            feeder.join()
+    assert producer.returncode == INTERRUPTED, err
+    assert b"records delivered" in err
+    assert b"Traceback" not in err
+
+
+def _feed(stdin: IO[bytes]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        while True:
+            stdin.write(b"record\n" * 1000)
+
+
+def test_topics_are_completed(dmq: Dmq, topic: str) -> None:
+    dmq.inside("topic", "create", topic)
+    line = {"COMP_WORDS": f"dmq consume {topic[:-1]}", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dmq"],
+        env=dmq.environment | line | {"_DMQ_COMPLETE": "complete_bash"},
+        capture_output=True,
+        check=True,
+    )
+    assert topic in done.stdout.decode().split()
+    assert done.stderr == b""
 
 
 def test_a_reader_that_leaves_is_no_failure(dmq: Dmq, topic: str) -> None:

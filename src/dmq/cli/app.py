@@ -5,13 +5,13 @@ except for `up` and `serve` in their plain form, which do not wait for typer (se
 """
 
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from dmq.cli.command import Bootstrap, ClientConfig, Json, NoColor, Quiet
+from dmq.cli.command import Bootstrap, ClientConfig, Json, NoColor, Quiet, paragraphs
 from dmq.cli.exits import MEANING
+from dmq.cli.plain_help import PlainGroup
 
 _MODULES = {
     "up": "dmq.cli.up",
@@ -26,7 +26,7 @@ _MODULES = {
 }
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(PlainGroup):
     """A group that imports a command's module when somebody asks for the command."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -70,20 +70,36 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+_ABOUT = """A distributed message queue that speaks the Kafka protocol.
+
+The commands work with any Kafka cluster. Options of the groups Cluster and Output may stand before
+or after the command's name."""
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from dmq import __version__
+
+        print(f"dmq {__version__}")
+        raise typer.Exit
+
+
+@app.callback(help=paragraphs(_ABOUT))
 def root(
     ctx: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Print it and exit."
+        ),
+    ] = False,
     bootstrap: Bootstrap = None,
     client_config: ClientConfig = None,
     json: Json = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
-    """A distributed message queue that speaks the Kafka protocol.
-
-    The commands work with any Kafka cluster. Options of the groups Cluster and Output may stand
-    before or after the command's name.
-    """
+    """Keep the shared options that stand before the command's name."""
     ctx.obj = {
         "bootstrap": bootstrap,
         "client_config": client_config,

@@ -16,6 +16,7 @@ import typer
 
 from dmq.cli.exits import CommandError, Exit
 from dmq.cli.output import Output
+from dmq.cli.plain_help import PlainCommand
 from dmq.cli.session import BOOTSTRAP_DEFAULT, Session, client_settings
 
 _CLUSTER = "Cluster"
@@ -71,14 +72,15 @@ def command(
 
     def register(function: Callable[..., Exit | None]) -> Callable[..., Exit | None]:
         shared = SHARED if cluster else _VOICE
-        text = _paragraphs(inspect.getdoc(function) or "")
-        app.command(name, help=text, epilog=_examples(examples))(_with_shared(function, shared))
+        text = paragraphs(inspect.getdoc(function) or "")
+        run = _with_shared(function, shared)
+        app.command(name, cls=PlainCommand, help=text, epilog=_examples(examples))(run)
         return function
 
     return register
 
 
-def _paragraphs(text: str) -> str:
+def paragraphs(text: str) -> str:
     """Lines joined to paragraphs, so that they are as wide as the terminal is."""
     return "\n\n".join(part.replace("\n", " ") for part in text.split("\n\n"))
 
@@ -107,7 +109,7 @@ def _with_shared(
         given = {name: values.pop(name) for name in shared}
         with_parents = _merged(ctx, given)
         raise typer.Exit(
-            int(guarded(lambda: function(_session(with_parents), **values), with_parents))
+            int(guarded(lambda: function(session_of(with_parents), **values), with_parents))
         )
 
     signature = inspect.Signature(parameters)
@@ -124,7 +126,8 @@ def _merged(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _session(given: dict[str, Any]) -> Session:
+def session_of(given: dict[str, Any]) -> Session:
+    """The session that the shared options ask for."""
     files = [name for name in [os.environ.get("DMQ_CLIENT_CONFIG", "")] if name]
     bootstrap = given.get("bootstrap") or os.environ.get("DMQ_BOOTSTRAP_SERVERS")
     settings = client_settings([*files, *(given.get("client_config") or [])])

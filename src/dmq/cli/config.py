@@ -10,8 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from dmq.cli.command import command
+from dmq.cli.completing import setting_names
 from dmq.cli.exits import not_found, usage
 from dmq.cli.output import Column, count_of
+from dmq.cli.plain_help import PlainGroup
 from dmq.cli.session import Session
 from dmq.config.broker import BROKER
 from dmq.config.definitions import ConfigDef
@@ -19,6 +21,7 @@ from dmq.config.group import GROUP
 from dmq.config.topic import TOPIC
 
 app = typer.Typer(
+    cls=PlainGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -43,7 +46,7 @@ def list_(
     session: Session,
     text: Annotated[
         str | None,
-        typer.Argument(metavar="[TEXT]", help="Only settings with this in name or documentation."),
+        typer.Argument(metavar="TEXT", help="Only settings with this in name or documentation."),
     ] = None,
     for_: Annotated[
         str | None, typer.Option("--for", metavar="|".join(TABLES), help="Only these settings.")
@@ -118,7 +121,9 @@ def _default(definition: ConfigDef) -> str:
 )
 def show(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", show_default=False, autocompletion=setting_names)
+    ],
 ) -> None:
     """Tell everything about one setting."""
     found = [(kind, table[name]) for kind, table in TABLES.items() if name in table]

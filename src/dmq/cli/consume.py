@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from dmq.cli.command import command
+from dmq.cli.completing import topic_names
 from dmq.cli.exits import CommandError, Exit, usage
+from dmq.cli.interrupts import held
 from dmq.cli.moments import BEGINNING, END, PLACES, Kind, Place, place
 from dmq.cli.output import Progress, count_of
 from dmq.cli.record_json import headers_json, put_bytes
@@ -52,7 +54,9 @@ STALLED_S = 30.0
 )
 def consume(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False)],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)
+    ],
     from_: Annotated[
         str | None,
         typer.Option(
@@ -70,17 +74,24 @@ def consume(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-F", help="Wait for new records.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="Stop after so many records.")
+        int | None,
+        typer.Option("--count", "-n", metavar="N", min=1, help="Stop after so many records."),
     ] = None,
     partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeatable.")
+        list[int] | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Only these; repeatable."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Share the work with this consumer group.")
+        str | None,
+        typer.Option(
+            "--group", "-g", metavar="NAME", help="Share the work with this consumer group."
+        ),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", "-t", min=0.1, help="Stop after so many quiet seconds."),
+        typer.Option(
+            "--timeout", "-t", metavar="SECONDS", min=0.1, help="Stop after so many quiet seconds."
+        ),
     ] = None,
     keys: Annotated[bool, typer.Option("--keys", "-k", help="Print keys.")] = False,
     headers: Annotated[bool, typer.Option("--headers", "-H", help="Print headers.")] = False,
@@ -229,7 +240,8 @@ class Run:
     def _loop(self, consumer: "Consumer", sieve: "Sieve", progress: Progress | None) -> None:
         quiet_since = time.monotonic()
         while not sieve.is_done and not self._is_full:
-            messages = consumer.consume(_BATCH_MAX, _POLL_S)
+            with held():
+                messages = consumer.consume(_BATCH_MAX, _POLL_S)
             wanted = sieve.sift(messages)
             if self._count_max is not None:
                 wanted = wanted[: self._count_max - self._written]

@@ -46,7 +46,10 @@ def doctor(
         str, typer.Option("--data", metavar="DIR", help="The data directory to try.")
     ] = "dmq-data",
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="The port a broker would use.")
+        int,
+        typer.Option(
+            "--port", metavar="PORT", min=1, max=65535, help="The port a broker would use."
+        ),
     ] = PORT_DEFAULT,
     local: Annotated[bool, typer.Option("--local", help="Only this machine.")] = False,
     remote: Annotated[bool, typer.Option("--remote", help="Only the cluster.")] = False,

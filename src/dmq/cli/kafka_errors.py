@@ -37,9 +37,10 @@ _HINTS = {
     KafkaError.TOPIC_ALREADY_EXISTS: "Add --if-not-exists to accept that.",
     KafkaError.INVALID_REPLICATION_FACTOR: "Ask for at most as many replicas as there are brokers.",
     KafkaError.INVALID_CONFIG: "See `dmq config list` for settings and their values.",
-    KafkaError.MSG_SIZE_TOO_LARGE: "Raise the topic's max.message.bytes, or send less at once.",
+    KafkaError.MSG_SIZE_TOO_LARGE: "`dmq topic alter TOPIC -c max.message.bytes=…` allows more.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Log in with --client-config, or ask for access.",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Log in with --client-config, or ask for access.",
+    KafkaError._UNSUPPORTED_FEATURE: "This cluster does not serve it; see `dmq doctor --remote`.",
     KafkaError._AUTHENTICATION: "Check the SASL settings in --client-config.",
     KafkaError._SSL: "Check the TLS settings in --client-config.",
 }

@@ -13,9 +13,11 @@ import typer
 from dmq.cli.command import command
 from dmq.cli.exits import CommandError, Exit
 from dmq.cli.output import count_of
+from dmq.cli.plain_help import PlainGroup
 from dmq.cli.session import Session
 
 app = typer.Typer(
+    cls=PlainGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",

@@ -17,10 +17,9 @@ def main() -> int:
         started = start(args)
         if started is not None:
             return started
-    import signal
-
     from dmq.cli.app import run
+    from dmq.cli.interrupts import take_over
 
     # Asked to end by whomever, a command ends as it does on Ctrl-C: what it holds is flushed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    take_over()
     return run(args)

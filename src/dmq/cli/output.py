@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
@@ -54,6 +54,7 @@ class Output:
     def note(self, text: str) -> None:
         """Something beside the result: stderr, and not when quiet."""
         if not self.quiet:
+            _flush_result()
             print(text, file=sys.stderr)
 
     def warn(self, text: str) -> None:
@@ -63,6 +64,7 @@ class Output:
     def error(self, message: str, hint: str = "") -> None:
         """Why the command ends, and what to do."""
         text = message if message.endswith((".", "!", "?")) else message + "."
+        _flush_result()
         print(
             self._paint("error:", "1;31") + f" {text}" + (f" {hint}" if hint else ""),
             file=sys.stderr,
@@ -105,9 +107,11 @@ class Output:
         return f"\x1b[{style}m{text}\x1b[0m"
 
     @contextmanager
-    def progress(self, what: str, total: int | None = None) -> Iterator[Progress]:
+    def progress(
+        self, what: str, total: int | None = None, *, hidden: bool = False
+    ) -> Iterator[Progress]:
         """A progress line on stderr while the block runs; nothing when nobody watches."""
-        if self.quiet or not _is_terminal(sys.stderr):
+        if hidden or self.quiet or not _is_terminal(sys.stderr):
             yield _Silent()
             return
         from dmq.cli.progress import Bar
@@ -157,6 +161,12 @@ def human_size(size_bytes: int | float) -> str:
 def count_of(count: int, noun: str) -> str:
     """1 record, 2 records, 1,000 records."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _flush_result() -> None:
+    """Where both streams go to one place, what was said first stands first."""
+    with suppress(BrokenPipeError, ValueError):  # The reader has left: the end will notice.
+        sys.stdout.flush()
 
 
 def _is_terminal(stream: IO[str]) -> bool:

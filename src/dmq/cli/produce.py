@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dmq.cli.command import command
+from dmq.cli.completing import topic_names
 from dmq.cli.exits import Exit, usage, worst
+from dmq.cli.interrupts import held
 from dmq.cli.moments import timestamp_ms
 from dmq.cli.output import Progress, count_of, human_size
 from dmq.cli.produce_input import Shape, file_lines, records, unescape
@@ -30,8 +32,13 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
 _BAD_LINES_SHOWN = 10
 _POLL_EVERY = 1000
-"""Records between two looks at librdkafka's answers."""
+_POLL_EVERY_S = 0.5
+"""Records, and for slow input seconds, between two looks at librdkafka's answers."""
 
+_RECORD_BYTES_MAX = 1_000_000_000
+"""librdkafka's own limit, raised as far as it goes: the broker decides."""
+
+_FLUSH_S = 0.2
 _INTERRUPT_FLUSH_S = 5.0
 """What is on its way at Ctrl-C gets this long to arrive."""
 
@@ -66,20 +73,28 @@ class Tally:
 )
 def produce(
     session: Session,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)
+    ],
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[VALUE…]", help="Records; else one per line of stdin or --file."),
+        typer.Argument(metavar="VALUE", help="Records; else one per line of stdin or --file."),
     ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", "-f", help="Read lines from here; - is stdin.")
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read lines from here; - is stdin."),
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="The whole input is one record.")] = False,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", metavar="KEY", help="The key of every record.")
+    ] = None,
     key_separator: Annotated[
         str | None,
         typer.Option(
-            "--key-separator", "-K", help=r"What stands between key and value; \t is a tab."
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            help=r"What stands between key and value; \t is a tab.",
         ),
     ] = None,
     header: Annotated[
@@ -87,11 +102,14 @@ def produce(
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Else chosen by key.")
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Else chosen by key."),
     ] = None,
     timestamp: Annotated[
         str | None,
-        typer.Option("--timestamp", help="ISO date, @MILLISECONDS or 5m (ago); else now."),
+        typer.Option(
+            "--timestamp", metavar="WHEN", help="ISO date, @MILLISECONDS or 5m (ago); else now."
+        ),
     ] = None,
     repartition: Annotated[
         bool, typer.Option("--repartition", help="Choose partitions anew, whatever --json says.")
@@ -119,10 +137,14 @@ def produce(
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="At most so many records a second.")
+        float | None,
+        typer.Option("--rate", metavar="N", min=0.001, help="At most so many records a second."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds until an unsent record has failed.")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0.1, help="Until an unsent record has failed."
+        ),
     ] = 30.0,
 ) -> Exit:
     """Write records to a topic.
@@ -158,10 +180,12 @@ def produce(
         "acks": acks,
         "enable.idempotence": idempotent,
         "message.timeout.ms": round(timeout * 1000),
+        "message.max.bytes": _RECORD_BYTES_MAX,
         "queue.buffering.max.messages": 200_000,
         "linger.ms": 5,
     }
-    return Run(session, topic, rate).send(source, settings)
+    is_typed = file in (None, "-") and not values and not tombstone and sys.stdin.isatty()
+    return Run(session, topic, rate, is_typed=is_typed).send(source, settings)
 
 
 def _check(
@@ -202,10 +226,15 @@ def _lines(
 class Run:
     """One run of `produce`, from the first record to the report."""
 
-    def __init__(self, session: Session, topic: str, rate: float | None = None) -> None:
+    def __init__(
+        self, session: Session, topic: str, rate: float | None = None, *, is_typed: bool = False
+    ) -> None:
         self._session = session
         self._topic = topic
         self._rate = rate
+        self._is_typed = is_typed
+        """Somebody types the records: a progress line would run into theirs."""
+        self._unanswered = 0
         self._tally = Tally()
         self._progress: Progress
         self._shown = (0, 0)
@@ -216,18 +245,19 @@ class Run:
         producer = self._session.producer(settings)
         started = time.monotonic()
         interrupted = False
-        with self._session.output.progress(f"to {self._topic}") as self._progress:
+        output = self._session.output
+        with output.progress(f"to {self._topic}", hidden=self._is_typed) as self._progress:
             try:
                 self._send_all(producer, source)
                 self._flush(producer)
             except KeyboardInterrupt:
                 interrupted = True
-                producer.flush(_INTERRUPT_FLUSH_S)
+                self._flush(producer, _INTERRUPT_FLUSH_S)
         self._report(time.monotonic() - started)
         return Exit.INTERRUPTED if interrupted else self._exit_code()
 
     def _send_all(self, producer: "Producer", source: Iterable[Outgoing | RecordError]) -> None:
-        started = time.monotonic()
+        started = polled = time.monotonic()
         for number, record in enumerate(source, 1):
             if isinstance(record, RecordError):
                 self._bad_line(number, record)
@@ -235,8 +265,11 @@ class Run:
             if self._rate is not None:
                 _wait_until(producer, started + (number - 1) / self._rate)
             self._send_one(producer, record)
-            if number % _POLL_EVERY == 0:
-                producer.poll(0)
+            now = time.monotonic()
+            if number % _POLL_EVERY == 0 or now - polled > _POLL_EVERY_S:
+                polled = now
+                with held():
+                    producer.poll(0)
                 self._show_progress()
 
     def _send_one(self, producer: "Producer", record: Outgoing) -> None:
@@ -255,13 +288,18 @@ class Run:
                 )
                 return
             except BufferError:
-                producer.poll(0.1)  # Full: the broker sets the pace.
+                with held():
+                    producer.poll(0.1)  # Full: the broker sets the pace.
             except KafkaException as error:  # Refused at once, e.g. larger than message.max.bytes.
                 self._refused(error.args[0])
                 return
 
-    def _flush(self, producer: "Producer") -> None:
-        while producer.flush(0.2):
+    def _flush(self, producer: "Producer", patience_s: float = float("inf")) -> None:
+        deadline = time.monotonic() + patience_s
+        self._unanswered = len(producer)
+        while self._unanswered and time.monotonic() < deadline:
+            with held():
+                self._unanswered = producer.flush(_FLUSH_S)
             self._show_progress()
 
     def _show_progress(self) -> None:
@@ -319,6 +357,8 @@ class Run:
         line = f"{self._topic}: {count_of(tally.delivered, 'record')} delivered{where}"
         if tally.failed:
             line += f", {tally.failed:,} failed"
+        if self._unanswered:
+            line += f", {self._unanswered:,} unanswered: they may or may not be there"
         elif tally.delivered == 1:
             [(partition, span)] = tally.spans.items()
             line += f" (partition {partition}" + (f", offset {span[1]})" if span[1] >= 0 else ")")
@@ -343,6 +383,7 @@ class Run:
             "topic": self._topic,
             "delivered": tally.delivered,
             "failed": tally.failed,
+            "unanswered": self._unanswered,
             "bytes": tally.size_bytes,
             "seconds": round(seconds, 6),
             "partitions": [
@@ -365,7 +406,8 @@ class Run:
 def _wait_until(producer: "Producer", moment: float) -> None:
     """Serve librdkafka's answers until it is time for the next record."""
     while (left_s := moment - time.monotonic()) > 0:
-        producer.poll(min(left_s, 0.1))
+        with held():
+            producer.poll(min(left_s, 0.1))
 
 
 def _now_ms() -> int:

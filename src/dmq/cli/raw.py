@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
-from dmq.cli.session import CONNECT_TIMEOUT_S
+from dmq.cli.knock import CONNECT_TIMEOUT_S
 from dmq.errors import ProtocolError
 from dmq.wire import registry
 from dmq.wire.messages.k18_api_versions import ApiVersionsRequest

@@ -76,9 +76,8 @@ def partitions_of(topics: Iterable[tuple[str, int]], chosen: Sequence[int] | Non
     for name, count in topics:
         for partition in chosen if chosen else range(count):
             if not 0 <= partition < count:
-                raise not_found(
-                    f"Topic {name!r} has no partition {partition}", f"It has 0 to {count - 1}."
-                )
+                has = f"0 to {count - 1}" if count > 1 else "only partition 0"
+                raise not_found(f"Topic {name!r} has no partition {partition}", f"It has {has}.")
             wanted.append((name, partition))
     return wanted
 

@@ -51,5 +51,5 @@ def serve(
         "json": session.output.json,
         "no_color": not session.output.color,
     }
-    options |= {"config": config} if config else {}
+    options |= {"config": config} if config is not None else {}
     return Exit(start.serve(options))

@@ -6,7 +6,6 @@ meet a cluster use only `output`. Never retries by itself: librdkafka does.
 """
 
 import logging
-import socket
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmq.cli.exits import CommandError, Exit, not_found, usage
+from dmq.cli.knock import CONNECT_TIMEOUT_S, knock
 from dmq.cli.output import Output
 
 if TYPE_CHECKING:
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 PORT_DEFAULT = 9092
-CONNECT_TIMEOUT_S = 5.0
-"""How long a bootstrap address may take to accept a connection."""
-
 REQUEST_TIMEOUT_S = 30.0
 """How long one answer may take. Kafka's tools wait 60 s; a person at a prompt has left by then."""
 
@@ -88,18 +85,15 @@ class Session:
             reason = error.args[0].str()
             raise usage(f"The client settings do not hold: {reason}") from error
 
-    def reach(self) -> None:
-        """Fail at once when nobody listens: librdkafka would knock until its timeout."""
+    def reach(self, patience_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Fail soon when nobody is there: librdkafka would knock until its timeout."""
         problems = []
-        deadline = time.monotonic() + CONNECT_TIMEOUT_S
+        deadline = time.monotonic() + patience_s
         for host, port in addresses(self.bootstrap):
-            try:
-                left_s = max(0.1, deadline - time.monotonic())
-                socket.create_connection((host, port), timeout=left_s).close()
-            except OSError as error:
-                problems.append(f"{host}:{port} ({_reason(error)})")
-            else:
+            problem = knock(host, port, deadline - time.monotonic(), is_plain=self.is_plain)
+            if not problem:
                 return
+            problems.append(f"{host}:{port} ({problem})")
         raise unreachable(", ".join(problems))
 
     def last_words(self) -> str:
@@ -191,9 +185,3 @@ def _properties(path: Path) -> dict[str, str]:
         ) from error
     lines = (line.strip() for line in text.splitlines())
     return key_values((line for line in lines if line and line[0] not in "#!"), str(path))
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        return "timed out"
-    return (error.strerror or str(error)).lower()

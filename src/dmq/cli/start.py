@@ -7,6 +7,7 @@ little at the top and the rest when it is needed: all of it counts towards the t
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dmq.cli.exits import CommandError, Exit, not_found, usage
@@ -63,8 +64,8 @@ def _up(options: Options) -> int:
     for defaults in (_UP_JOURNAL, _UP_VOICE):  # The journal's two only fit together.
         if not any(name in flags or _variable(name) in os.environ for name in defaults):
             flags |= defaults
-    if options.get("data"):
-        flags["log.dirs"] = options["data"]
+    if "data" in options:
+        flags["log.dirs"] = _named(options["data"], "--data")
     if any(name in flags or _variable(name) in os.environ for name in _DATA_NAMES):
         return _run(_config(flags), options, is_temporary=False)
     import shutil
@@ -79,10 +80,17 @@ def _up(options: Options) -> int:
 
 def _serve(options: Options) -> int:
     _refuse_optimized()
-    path = options.get("config")
+    path = _named(options["config"], "--config") if "config" in options else None
     if path and not os.path.exists(str(path)):  # noqa: PTH110  pathlib is not imported yet.
         raise not_found(f"There is no configuration file {path!r}", "Give --config one.")
     return _run(_config(_settings(options), str(path) if path else None), options)
+
+
+def _named(value: object, option: str) -> str:
+    """An empty name is an unset variable of somebody's shell, not the wish for a default."""
+    if not value:
+        raise usage(f"{option} is empty", f"Leave out {option}, or give it a name.")
+    return str(value)
 
 
 def _variable(name: str) -> str:
@@ -122,7 +130,9 @@ def _config(flags: dict[str, Any], path: str | None = None) -> "BrokerConfig":
 
         given = {name: value for name, value in flags.items() if value is not None}
         if all(name in _known() for name in given):
-            return BrokerConfig.of(given)
+            # The long way tells problems with the place where they come from.
+            with suppress(ConfigError):
+                return BrokerConfig.of(given)
     from pathlib import Path
 
     from dmq.config.load import load_broker_config
@@ -158,7 +168,8 @@ def _explained(error: OSError, config: "BrokerConfig") -> CommandError:
     if error.errno == errno.EADDRINUSE:
         return CommandError(
             f"The address {where} is taken",
-            hint="Choose another port, or stop what holds it; `dmq doctor` may tell what it is.",
+            hint="Choose another port (`dmq up --port`, the setting `port`), or stop what holds it:"
+            " `dmq doctor` tells whether it is a broker.",
         )
     if error.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and error.filename is None:
         return CommandError(f"Nothing can listen at {where}: {error.strerror}")

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dmq.cli.command import command
+from dmq.cli.completing import topic_names
 from dmq.cli.exits import CommandError, Exit, usage, worst
 from dmq.cli.output import Column, count_of, human_size
+from dmq.cli.plain_help import PlainGroup
 from dmq.cli.session import REQUEST_TIMEOUT_S, Session, key_values
 
 if TYPE_CHECKING:
@@ -23,13 +25,18 @@ if TYPE_CHECKING:
     from dmq.cli.topic_facts import Partition, Topic
 
 app = typer.Typer(
+    cls=PlainGroup,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     help="Create, list, describe, alter and delete topics.",
 )
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC…", show_default=False)]
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names),
+]
+NewNames = Annotated[list[str], typer.Argument(metavar="TOPIC", show_default=False)]
 Configs = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeatable."),
@@ -47,15 +54,21 @@ Configs = Annotated[
 )
 def create(
     session: Session,
-    names: Names,
+    names: NewNames,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="How many; else the broker's default."),
+        typer.Option(
+            "--partitions", "-p", metavar="N", min=1, help="How many; else the broker's default."
+        ),
     ] = None,
     replicas: Annotated[
         int | None,
         typer.Option(
-            "--replication-factor", "-r", min=1, help="Copies; else the broker's default."
+            "--replication-factor",
+            "-r",
+            metavar="N",
+            min=1,
+            help="Copies; else the broker's default.",
         ),
     ] = None,
     config: Configs = None,
@@ -196,7 +209,9 @@ def _ids(ids: Sequence[int]) -> str:
 )
 def alter(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)
+    ],
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
@@ -205,7 +220,8 @@ def alter(
         ),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="As many in all; never fewer.")
+        int | None,
+        typer.Option("--partitions", "-p", metavar="N", min=1, help="As many in all; never fewer."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Let the broker check everything, change nothing.")

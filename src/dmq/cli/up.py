@@ -30,14 +30,17 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 def up(
     session: Session,
     brokers: Annotated[
-        int, typer.Option("--brokers", min=1, help="How many; this version runs one.")
+        int, typer.Option("--brokers", metavar="N", min=1, help="How many; this version runs one.")
     ] = 1,
     data: Annotated[
         str | None,
         typer.Option("--data", metavar="DIR", help="Where records live; else a temporary folder."),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Of the Kafka door; 0 is any free one.")
+        int,
+        typer.Option(
+            "--port", metavar="PORT", min=0, max=65535, help="Of the Kafka door; 0 is any free one."
+        ),
     ] = PORT_DEFAULT,
     durability: Annotated[
         str,
@@ -68,5 +71,5 @@ def up(
     }
     options |= {"port": str(port)} if port != PORT_DEFAULT else {}
     options |= {"durability": durability} if durability != "sync" else {}
-    options |= {"data": data} if data else {}
+    options |= {"data": data} if data is not None else {}
     return Exit(start.up(options))

@@ -43,6 +43,7 @@ def test_help_teaches_with_examples(
     examples = re.findall(rf"^\s+(?:\S+ .*\| )?dmq {' '.join(command)}\b", text, re.MULTILINE)
     assert len(examples) >= 2
     assert "--json" in text
+    assert not re.search("<[a-z]", text), "a type of Python's stands where a word for people should"
 
 
 def test_help_lists_every_command_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +53,35 @@ def test_help_lists_every_command_and_exit_code(capsys: pytest.CaptureFixture[st
         assert re.search(rf"^│ {name} ", text, re.MULTILINE)
     for code in Exit:
         assert f" {code.value} " in text
+
+
+def test_the_version_as_everybody_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--version", "-V"):
+        assert run([option]) == 0
+        assert capsys.readouterr().out == f"dmq {__version__}\n"
+
+
+def test_completion_offers_commands_options_and_settings() -> None:
+    for line, expected in (
+        ("dmq to", ["topic"]),
+        ("dmq topic cr", ["create"]),
+        ("dmq up --dur", ["--durability"]),
+        ("dmq config show retention.m", ["retention.ms"]),
+        ("dmq -b 127.0.0.1:1 produce x", []),  # Nobody is there: nothing is offered or said.
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "dmq"],
+            env={
+                "_DMQ_COMPLETE": "complete_bash",
+                "COMP_WORDS": line,
+                "COMP_CWORD": str(len(line.split()) - 1),
+                "PYTHONPATH": "src",
+            },
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert (done.stdout.split(), done.stderr) == (expected, ""), line
 
 
 def test_version_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from dmq.cli import app as tree
-from dmq.cli import start
+from dmq.cli import fast, start
 from dmq.cli.app import run
 from dmq.cli.exits import Exit
 from dmq.cli.fast import SERVE, UP, parse
@@ -89,6 +89,23 @@ def test_all_problems_of_the_settings_are_told_at_once(
     assert any("broker.yaml:1" in line and "num.partitions" in line for line in lines)
     assert any("DMQ_NODE_ID" in line for line in lines)
     assert any("prot" in line and "did you mean port?" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["up", "--data", ""], "--data is empty"),
+        (["up", "--data="], "--data is empty"),
+        (["serve", "--config="], "--config is empty"),
+        (["up", "--port", "70000"], "flag port: "),
+        (["up", "--set", "listeners=x"], "flag listeners: "),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(
+    args: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fast.start(args) == Exit.USAGE
+    assert f"error: {told}" in capsys.readouterr().err
 
 
 def test_a_setting_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:
