@@ -196,13 +196,15 @@ class _Cleaning:
         has_horizon = bool(header.attributes & DELETE_HORIZON)
         keeps_tombstones = not has_horizon or self._job.now < header.base_timestamp
         is_last_of_producer = self._producers.get(header.producer_id) == header.base_offset
+        # The end is the whole batch's, so it is set when all of it was looked at.
+        sets_horizon = not has_horizon and header.last_offset < self._clean_point
         return filter_batch(
             batch.data,
             header,
             data,
             records,
             self._kept(records, keeps_tombstones),
-            None if has_horizon else self._horizon,
+            self._horizon if sets_horizon else None,
             stays_if_empty=is_last or is_last_of_producer,
         )
 

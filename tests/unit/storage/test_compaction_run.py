@@ -319,6 +319,14 @@ def test_nothing_beyond_a_full_map_goes_for_any_reason(bench: Bench) -> None:
     assert bench.offsets() == [1, 2], "now both are gone, together"
 
 
+def test_the_end_of_tombstones_is_set_when_all_of_their_batch_is_reached(bench: Bench) -> None:
+    bench.segment(bench.batch(GONE, B, (b"c", None)))
+    bench.run(keys_max=1)
+    assert not bench.headers()[0].attributes & DELETE_HORIZON
+    bench.run(keys_max=2, first_dirty=1)
+    assert bench.headers()[0].attributes & DELETE_HORIZON
+
+
 def test_small_neighbours_become_one(bench: Bench) -> None:
     for pair in (A, B, C, A):
         bench.segment(bench.batch(pair))
