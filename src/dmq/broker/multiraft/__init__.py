@@ -1,0 +1,14 @@
+"""Many Raft groups on one broker: one turn, one sync, one frame per peer for all of them.
+
+    node.py      GroupNode: all replicas, the turn; the seam that a runtime or a simulator drives
+    replica.py   one replicated partition: its log, its Raft core, and who waits for it
+    links.py     one session per peer: hello, heartbeats, who is suspect, whose lease stands
+    tables.py    who leads what, as digests and as lists
+    sending.py   appends on their way: pieces of logs, packed into frames, bounded per peer
+    cargo.py     record bytes between two logs: read, checked, fitted
+    waiting.py   acknowledgements and fetches that wait for a log
+    repair.py    bad bytes of a log, fetched again from a replica that has them
+    frames.py    what travels between brokers; codec.py: the same as bytes
+
+No clock, no socket, no thread, no dice of its own: events in, frames out.
+"""

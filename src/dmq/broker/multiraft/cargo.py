@@ -1,0 +1,172 @@
+"""Record bytes between two logs: read as whole batches, checked on arrival, fitted into a log.
+
+A sender reads pieces of its files and checks their CRC, so that rot is found where it is. A receiver
+checks everything again: size, CRC, epoch, that batches follow each other, that no batch lies across a
+mark. Gaps are what compaction leaves, so they may only lie below the high watermark. Opens no batch,
+but for one case: a log that begins in the middle of a batch gets that batch without its beginning.
+
+Called by sending.py and repair.py (reading) and replica.py (taking).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from dmq.errors import ProtocolError, StorageError
+from dmq.raft.messages import Append
+from dmq.records import (
+    CODEC_MASK,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    build_batch,
+    check_crc,
+    iterate,
+    read_header,
+    scan,
+)
+from dmq.storage.log import Log
+
+PIECE_BYTES = 256 * 1024
+"""Record bytes in one message, unless a single batch has more."""
+
+
+class Piece(NamedTuple):
+    """Whole batches of a log, and the offset that they lead to."""
+
+    stop: int
+    data: bytes
+
+
+class RotError(StorageError):
+    """The batch at `offset` is not what was written."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the batch at offset {offset} fails its CRC")
+        self.offset = offset
+
+
+def read_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece:
+    """Batches from `start` up to `stop` at most, at least one if there is one.
+
+    Raises StorageError if the log's bytes are bad (RotError if only a CRC says so).
+    """
+    stop = min(stop, log.readable_end)
+    if start >= stop:
+        return Piece(start, b"")
+    data = b"".join(s.pread() for s in log.read(start, bytes_max, stop, whole_first_batch=True))
+    if not data:
+        return Piece(stop, b"")  # Compaction left nothing in between.
+    end, size = start, 0
+    for position, header in scan(data):
+        if header.magic != MAGIC or not check_crc(data, position, header):
+            raise RotError(end)
+        end, size = header.next_offset, position + header.size
+    if not size:
+        raise RotError(start)
+    return Piece(end, data if size == len(data) else data[:size])
+
+
+class Batch(NamedTuple):
+    """A batch that arrived."""
+
+    base: int
+    next: int
+    data: memoryview
+
+
+def check(append: Append, cargo: bytes) -> list[Batch]:
+    """The batches of an append. Raises ProtocolError if they are not of the log that it names."""
+    edges = [mark.offset for mark in append.marks]
+    at, batches = append.prev.offset, []
+    for batch, epoch in _split(cargo):
+        if batch.next <= at or batch.next > append.end.offset:
+            raise ProtocolError(f"batch {batch.base}..{batch.next} between {at} and {append.end}")
+        if batch.base > at > append.commit.offset:
+            raise ProtocolError(f"offsets {at} to {batch.base} are missing above the commit point")
+        if epoch != append.epoch_at(max(batch.base, at)):
+            raise ProtocolError(f"batch {batch.base} of epoch {epoch} is of another log")
+        if any(batch.base < edge < batch.next for edge in edges):
+            raise ProtocolError(f"batch {batch.base}..{batch.next} lies across a mark")
+        batches.append(batch)
+        at = batch.next
+    if at != append.end.offset and at > append.commit.offset:
+        raise ProtocolError(f"records {at} to {append.end.offset} are missing")
+    return batches
+
+
+def split(cargo: bytes) -> list[tuple[Batch, int]]:
+    """Batches with their epochs, each checked for itself. Raises ProtocolError."""
+    return list(_split(cargo))
+
+
+def _split(cargo: bytes) -> Iterator[tuple[Batch, int]]:
+    view, at = memoryview(cargo), 0
+    while at < len(view):
+        if len(view) - at < HEADER_SIZE:
+            raise ProtocolError("a batch is cut short")
+        base, length, epoch, magic, crc, _, delta, *_ = HEADER.unpack_from(view, at)
+        end = at + length + LENGTH_OVERHEAD
+        if magic != MAGIC or length + LENGTH_OVERHEAD < HEADER_SIZE or end > len(view) or delta < 0:
+            raise ProtocolError("no batch where one should be")
+        if crc32c(view[at + CRC_START : end]) != crc:
+            raise ProtocolError(f"the batch at offset {base} fails its CRC")
+        yield Batch(base, base + delta + 1, view[at:end]), epoch
+        at = end
+
+
+def fit(batches: list[Batch], start: int, stop: int, epoch: int) -> Iterator[bytes | memoryview]:
+    """What to append to a log that ends at `start` so that it ends at `stop`."""
+    at = start
+    for batch in batches:
+        if batch.next <= start or batch.base >= stop:
+            continue
+        assert batch.next <= stop, (batch.base, batch.next, stop)
+        yield clip(batch, start) if batch.base < start else batch.data
+        at = batch.next
+    if at < stop:
+        yield filler(at, stop, epoch)
+
+
+def clip(batch: Batch, start: int) -> bytes:
+    """The batch without the records below `start`, where the log begins."""
+    header = read_header(batch.data)
+    records = [r for r in iterate(batch.data, 0, header) if r.offset >= start]
+    if not records:
+        return filler(start, batch.next, header.leader_epoch)
+    has_sequence = header.base_sequence != NO_SEQUENCE
+    return bytes(
+        build_batch(
+            records,
+            base_offset=start,
+            leader_epoch=header.leader_epoch,
+            codec=header.codec,
+            attributes=header.attributes & ~CODEC_MASK,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence + start - batch.base
+            if has_sequence
+            else NO_SEQUENCE,
+            last_offset=batch.next - 1,
+        )
+    )
+
+
+def filler(start: int, stop: int, epoch: int) -> bytes:
+    """A batch without records in the place of those that compaction took away."""
+    batch = bytearray(HEADER_SIZE)
+    length, delta = HEADER_SIZE - LENGTH_OVERHEAD, stop - start - 1
+    times = (NO_TIMESTAMP, NO_TIMESTAMP)
+    HEADER.pack_into(
+        batch, 0, start, length, epoch, MAGIC, 0, 0, delta, *times, -1, -1, NO_SEQUENCE, 0
+    )
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    HEADER.pack_into(
+        batch, 0, start, length, epoch, MAGIC, crc, 0, delta, *times, -1, -1, NO_SEQUENCE, 0
+    )
+    return bytes(batch)

@@ -1,0 +1,600 @@
+"""All groups of this broker, and the turn that serves them together: the seam of the cluster.
+
+    node = GroupNode(store, cluster_id="…", node_id=1, dice=Random(7), now=now)
+    node.hello                                  what a new connection says first
+    node.connected(now, hello, session)         a session began (ProtocolError: close it)
+    node.closed(now, peer, session)             its connection ended
+    node.refused(now, peer)                     nobody listens there any more
+    node.receive(now, peer, session, frame)     (ProtocolError: close it)
+    node.tick(now)                              at node.next_deadline(), early and late is fine
+    node.outgoing(now)                          frames that may leave now; after any input
+
+    turn = node.begin_turn(now)                 None: nothing to do, or one is under way
+    send(turn.frames_now)                       appends only: they promise nothing of ours
+    if turn.needs_sync: turn.sync()             blocking, in a worker
+    send(node.end_turn(now, turn))              votes, answers, heartbeats
+
+After every input call `begin_turn` unless a turn is under way; after `end_turn`, again, until it gives
+None. While a sync is under way call `outgoing` after inputs: heartbeats must not wait for a slow disk.
+An `Outgoing` leaves in its session or never. Numbers of sessions are the caller's: they rise for each
+peer while this process lives; the two ends need not agree on them. `store.maintain` is the caller's as
+before; the store's `idle_deadline` is part of `next_deadline`.
+
+A peer is named by its `Voter`: broker id and directory id, as in its hello.
+
+Work is bounded by counts, not by time: elections and changed peers per turn, bytes per frame and peer;
+what is left waits in its order. Idle groups cost nothing: what travels is a heartbeat per peer.
+Deterministic: no clock, no set is iterated, dice are handed in. Raises FatalStorageError if the process
+must stop.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count as counter
+from uuid import UUID
+
+from dmq.broker.multiraft import repair
+from dmq.broker.multiraft.frames import (
+    Frame,
+    GroupKey,
+    GroupMessage,
+    Heartbeat,
+    Hello,
+    Outgoing,
+    RangeReply,
+    RangeRequest,
+    Table,
+)
+from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
+from dmq.broker.multiraft.replica import BLANK, GroupSettings, Replica
+from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, landed
+from dmq.broker.multiraft.tables import Tables
+from dmq.broker.timers import Timers
+from dmq.errors import ErrorCode, FatalStorageError
+from dmq.raft.messages import Ack, Nack, PreVote, Vote
+from dmq.raft.settings import Dice, RaftSettings
+from dmq.storage.log import Log
+from dmq.storage.store import Store
+from dmq.storage.turn import Turn
+from dmq.types import Voter
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """How much a turn does at once, and the times of links."""
+
+    links: LinkSettings = field(default_factory=LinkSettings)
+    sending: SendSettings = field(default_factory=SendSettings)
+    elections_max: int = 500
+    """Groups whose timers are served in one turn. Too low: slow failover of many groups; too
+    high: turns take longer than a heartbeat."""
+    changes_max: int = 2000
+    """Groups that are told of a changed peer in one turn."""
+    sweep_ms: int = 100
+    """How late a produce request may learn that its time is over."""
+    exchange_ms: int = 2000
+    """Tables that did not bring two digests together are exchanged again after this."""
+    slow_sync_ms: int = 1000
+    """With a sync this old the broker hands its leaderships over and stands for nothing."""
+    stuck_sync_ms: int = 10_000
+    """With a sync this old the process must stop."""
+
+
+class GroupTurn:
+    """A turn under way."""
+
+    __slots__ = ("began_at", "frames_now", "replicas", "store_turn")
+
+    def __init__(self, now: int, store_turn: Turn | None) -> None:
+        self.began_at = now
+        self.store_turn = store_turn
+        self.replicas: list[Replica] = []
+        """Groups whose promises wait for the sync."""
+        self.frames_now: list[Outgoing] = []
+
+    @property
+    def needs_sync(self) -> bool:
+        return self.store_turn is not None and self.store_turn.needs_sync
+
+    def sync(self) -> None:
+        """Make it durable; blocks, for a worker thread. Raises FatalStorageError."""
+        assert self.store_turn is not None
+        self.store_turn.sync()
+
+
+class GroupNode:
+    """See the module."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        cluster_id: str,
+        node_id: int,
+        dice: Dice,
+        now: int,
+        raft: RaftSettings | None = None,
+        settings: NodeSettings | None = None,
+        features: tuple[tuple[str, int], ...] = (),
+    ) -> None:
+        self.store = store
+        self.settings = settings or NodeSettings()
+        self._raft = raft or RaftSettings()
+        self._dice = dice
+        self.me = Voter(node_id, store.directory_id)
+        # The journal's number rises with every start, and is durable.
+        self.hello = Hello(
+            cluster_id, self.me, store.seq, PROTOCOL_MIN, PROTOCOL_MAX, features
+        )  # fmt: skip
+        self.links = PeerLinks(self.hello, self.settings.links, now)
+        self.tables = Tables()
+        self.timers = Timers()
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is work for a turn; the runtime sets it."""
+        self.counts: dict[str, int] = {}
+        """How often rare things happened, for people and for tests."""
+        self._sender = Sender(self.links, self.settings.sending)
+        self._by_uid: dict[int, Replica] = {}
+        self._by_key: dict[GroupKey, Replica] = {}
+        self._by_peer: dict[Voter, dict[Replica, None]] = {}
+        self._unclaimed: dict[GroupKey, Log] = {
+            GroupKey(log.topic_id, log.partition): log for log in store.logs.values()
+        }
+        self._dirty: dict[Replica, None] = {}
+        self._unborn: list[Replica] = []
+        self._waiting: dict[Replica, None] = {}
+        self._told: dict[Replica, dict[Voter, None]] = {}
+        """Groups that must be told of changed peers."""
+        self._deadlines: list[tuple[int, int, Replica]] = []
+        self._numbers = counter()
+        self._turn: GroupTurn | None = None
+        self._elections_left = self.settings.elections_max
+        self._changes_left = self.settings.changes_max
+        self._beat_at = now
+        self._sweep_at: int | None = None
+        self._vote_from = now + self.settings.links.lease_ms
+        """Until then a leader's lease may rest on what a former life of ours answered."""
+        self._held_votes: list[tuple[Voter, int, GroupMessage]] = []
+        self._sync_ms = 0
+        self._repairs = repair.Repairs(store)
+
+    def __repr__(self) -> str:
+        return f"<GroupNode {self.me.node} groups={len(self._by_uid)}>"
+
+    # ---- groups
+
+    @property
+    def replicas(self) -> dict[int, Replica]:
+        """By uid of the log."""
+        return self._by_uid
+
+    def replica(self, topic_id: UUID, partition: int) -> Replica | None:
+        return self._by_key.get(GroupKey(topic_id, partition))
+
+    @property
+    def unclaimed(self) -> list[GroupKey]:
+        """Logs on disk that no group was made for yet."""
+        return list(self._unclaimed)
+
+    def create_group(
+        self,
+        now: int,
+        topic_id: UUID,
+        partition: int,
+        voters: tuple[Voter, ...],
+        settings: GroupSettings | None = None,
+        *,
+        is_founding: bool = True,
+        target: tuple[Voter, ...] | None = None,
+        observers: tuple[Voter, ...] = (),
+    ) -> Replica:
+        """Serve a group, with the log that is on disk or with a new one.
+
+        `voters` are those that the metadata gave it when it was founded. A new log begins as
+        theirs if we are among them and the group `is_founding`: only a broker that can't have had
+        this partition before may say so. Otherwise it begins empty, as a learner's.
+        """
+        key = GroupKey(topic_id, partition)
+        assert key not in self._by_key, key
+        settings = settings or GroupSettings()
+        log = self._unclaimed.pop(key, None)
+        is_new = log is None
+        if log is None:
+            base = None if is_founding and self.me in voters else BLANK
+            log = self.store.create(
+                topic_id, partition, voters=voters, settings=settings.log, base=base
+            )
+        else:
+            log.configure(settings.log)
+        replica = Replica(
+            log, settings, self.links.raft, self._raft, self._dice, is_fresh=is_new, host=self
+        )
+        replica.is_unborn = is_new
+        if is_new:
+            self._unborn.append(replica)
+        self._by_uid[log.uid] = replica
+        self._by_key[key] = replica
+        if log.is_damaged:
+            self._repairs.add(replica)
+        replica.start(now)
+        if target is not None or observers:
+            replica.set_target(target or (), now, observers)
+        self.touched(replica, now)
+        return replica
+
+    def drop_group(
+        self,
+        topic_id: UUID,
+        partition: int,
+        code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ) -> None:
+        """A committed record says that this replica is gone; its files go to quarantine."""
+        key = GroupKey(topic_id, partition)
+        log = self._unclaimed.pop(key, None)
+        if log is not None:
+            self.store.drop(log)
+        replica = self._by_key.pop(key, None)
+        if replica is None:
+            return
+        del self._by_uid[replica.log.uid]
+        self._ground(replica)
+        self.tables.update(replica, None)
+        self._members_changed(replica, ())
+        self._told.pop(replica, None)
+        for known in (self._dirty, self._waiting, self._sender.waiting):
+            known.pop(replica, None)
+        self._repairs.forget(replica)
+        replica.retire(code)
+        self.store.drop(replica.log)
+        self.wake()
+
+    # ---- connections
+
+    def connected(self, now: int, hello: Hello, session: int) -> None:
+        """A session began with this peer. Raises ProtocolError if it must not."""
+        self.links.enter(now)
+        link = self.links.connected(hello, session, now)
+        self._sender.forget(link.peer)
+        self._tell_peers()
+        self._sender.beat(link, self._heartbeat(link, now))
+        self._sender.table(link, self.tables.table(link.peer, wants_reply=False))
+
+    def closed(self, now: int, peer: Voter, session: int) -> None:
+        self.links.enter(now)
+        self.links.closed(peer, session)
+        self._sender.forget(peer)
+        self._tell_peers()
+
+    def refused(self, now: int, peer: Voter) -> None:
+        self.links.enter(now)
+        self.links.refused(peer)
+        self._tell_peers()
+        self._work(now)
+
+    def receive(self, now: int, peer: Voter, session: int, frame: Frame) -> None:
+        """Raises ProtocolError if the peer broke the protocol: end its session."""
+        self.links.enter(now)
+        link = self.links.heard(peer, session, now)
+        if link is None:
+            return
+        self._tell_peers()
+        if frame.table is not None:
+            self._on_table(link, frame.table, now)
+        if frame.heartbeat is not None:
+            self._on_heartbeat(link, frame.heartbeat, now)
+        for message in frame.messages:
+            self._on_message(link, message, now)
+
+    def _on_message(self, link: Link, what: GroupMessage, now: int) -> None:
+        replica = self._by_key.get(what.key)
+        if replica is None:
+            return
+        message = what.message
+        if isinstance(message, RangeRequest):
+            self._repairs.serve(replica, link, message, self._sender)
+            return
+        if isinstance(message, RangeReply):
+            if self._repairs.take(replica, link.peer, message, what.cargo):
+                replica.repaired(now)
+            return
+        if self._must_wait(replica, message, now):
+            self._held_votes.append((link.peer, link.session, what))
+            return
+        if isinstance(message, Ack):
+            landed(replica, link, message.end)
+        elif isinstance(message, Nack):
+            forgotten(replica, link)
+        self._tell(replica, now)
+        replica.step(link.peer, link.session, message, what.cargo, now)
+        self.touched(replica, now)
+
+    def _must_wait(self, replica: Replica, message: object, now: int) -> bool:
+        """A leader's lease may rest on us, though we were started again and know nothing of it."""
+        if now >= self._vote_from or replica.is_fresh:
+            return False
+        if isinstance(message, PreVote):
+            return True
+        return isinstance(message, Vote) and not message.is_transfer
+
+    # ---- who leads what
+
+    def _heartbeat(self, link: Link, now: int) -> Heartbeat:
+        peer = link.peer
+        return Heartbeat(
+            now, link.echo, self._sync_age(now), self.tables.leads(peer), self.tables.follows(peer)
+        )
+
+    def _on_heartbeat(self, link: Link, beat: Heartbeat, now: int) -> None:
+        link.echo = beat.sent_at
+        link.sync_ms = beat.sync_ms
+        leads, follows = self.tables.leads(link.peer), self.tables.follows(link.peer)
+        if beat.follows == leads:
+            self.links.renew_lease(link, beat.echo)
+        if (beat.follows, beat.leads) == (leads, follows):
+            link.mismatches = 0
+            return
+        link.mismatches += 1
+        if link.mismatches < 2:
+            return
+        digests = (beat.follows, beat.leads, leads, follows)
+        since = now - link.exchanged_at
+        if digests != link.exchanged_digests or since >= self.settings.exchange_ms:
+            link.exchanged_at, link.exchanged_digests = now, digests
+            self._sender.table(link, self.tables.table(link.peer, wants_reply=True))
+            self.count("digest mismatch")
+
+    def _on_table(self, link: Link, table: Table, now: int) -> None:
+        """A group whose believed leader does not claim it is leaderless at once."""
+        peer = link.peer
+        if link.greet_until is not None:
+            self.links.greeted(link)
+            self._tell_peers()
+        if table.wants_reply:
+            self._sender.table(link, self.tables.table(peer, wants_reply=False))
+        leads, follows = dict(table.leads), dict(table.follows)
+        for replica in self.tables.followed(peer):
+            if replica.key not in leads:
+                self._tell(replica, now)
+                replica.disclaimed(peer, now)
+                self.touched(replica, now)
+        for replica in self.tables.led(peer):
+            if follows.get(replica.key) != replica.core.epoch:
+                self._tell(replica, now)
+                replica.disclaimed(peer, now)
+                self.touched(replica, now)
+        for key, epoch in table.leads:
+            claimed = self._by_key.get(key)
+            if claimed is not None and claimed.stance != (epoch, (peer,), False):
+                self._tell(claimed, now)
+                claimed.claimed(peer, epoch, now)
+                self.touched(claimed, now)
+
+    def has_lease(self, replica: Replica, now: int) -> bool:
+        """Whether no other leader of this group can exist (reads that must be the newest)."""
+        core = replica.core
+        return core.may_lease and self.links.has_lease(core.voters, now)
+
+    # ---- telling groups
+
+    def _tell_peers(self) -> None:
+        """Note which groups must hear of the peers that changed."""
+        for peer in self.links.take_changed():
+            for replica in self._by_peer.get(peer, ()):
+                self._told.setdefault(replica, {})[peer] = None
+
+    def _tell(self, replica: Replica, now: int) -> None:
+        """Before any other input: what its peers do."""
+        peers = self._told.pop(replica, None)
+        if peers is not None:
+            for peer in peers:
+                replica.peer_changed(peer, now)
+
+    def touched(self, replica: Replica, now: int) -> None:
+        """After every input of a replica: what follows from it for the node."""
+        self._look(replica, now)
+        self._dirty[replica] = None
+        self.wake()
+
+    def _look(self, replica: Replica, now: int) -> None:
+        """See what changed: whom it leads or follows, who belongs to it, when it must be served."""
+        members = replica.members()
+        if members != replica.known_members:
+            self._members_changed(replica, members)
+        stance = replica.stance_now()
+        if stance != replica.stance:
+            was_leader = replica.stance is not None and replica.stance[2]
+            if was_leader and not replica.is_leader:
+                self._ground(replica)
+            self.tables.update(replica, stance)
+        deadline = replica.core.deadline
+        if deadline is not None and deadline != replica.timer:
+            heapq.heappush(self._deadlines, (deadline, next(self._numbers), replica))
+        replica.timer = deadline
+        if replica.has_waiting:
+            self._waiting[replica] = None
+            if self._sweep_at is None:
+                self._sweep_at = now + self.settings.sweep_ms
+        if replica.is_leader:
+            self._sender.waiting[replica] = None
+
+    def _members_changed(self, replica: Replica, members: tuple[Voter, ...]) -> None:
+        for peer in replica.known_members:
+            if peer not in members:
+                del self._by_peer[peer][replica]
+        for peer in members:
+            self._by_peer.setdefault(peer, {})[replica] = None
+        replica.known_members = members
+
+    def damaged(self, replica: Replica) -> None:
+        self._repairs.add(replica)
+
+    def _ground(self, replica: Replica) -> None:
+        for peer in list(replica.flying):
+            link = self.links.by_peer.get(peer)
+            if link is not None:
+                forgotten(replica, link)
+
+    def count(self, event: str) -> None:
+        self.counts[event] = self.counts.get(event, 0) + 1
+
+    # ---- time
+
+    def tick(self, now: int) -> None:
+        """Time passed. Raises FatalStorageError if a sync does not return."""
+        if self.links.enter(now):
+            self.count("pause")
+        self.timers.run(now)
+        if now >= self._beat_at:
+            self._beat_at = now + self.settings.links.heartbeat_ms
+            for link in self.links.by_peer.values():
+                if link.is_open:
+                    self._sender.beat(link, self._heartbeat(link, now))
+        self._watch_sync(now)
+        if self.links.may_judge(now):
+            self.links.tick(now)
+            self._tell_peers()
+            self._work(now)
+        if self._sweep_at is not None and now >= self._sweep_at:
+            self._sweep(now)
+
+    def _work(self, now: int) -> None:
+        """Tell groups of changed peers and serve their timers, as many as a turn may."""
+        while self._told and self._changes_left:
+            self._changes_left -= 1
+            replica = next(iter(self._told))
+            self._tell(replica, now)
+            self.touched(replica, now)
+        if now >= self._vote_from and self._held_votes:
+            held, self._held_votes = self._held_votes, []
+            for peer, session, what in held:
+                link = self.links.open_link(peer)
+                if link is not None and link.session == session:
+                    self._on_message(link, what, now)
+        while self._deadlines and self._deadlines[0][0] <= now and self._elections_left:
+            deadline, _, replica = heapq.heappop(self._deadlines)
+            if not replica.is_retired and replica.timer == deadline:
+                self._serve_timer(replica, now)
+
+    def _serve_timer(self, replica: Replica, now: int) -> None:
+        if now < self._vote_from and not (replica.is_fresh or replica.core.voters == (self.me,)):
+            # To stand is to vote for ourselves; see _must_wait.
+            heapq.heappush(self._deadlines, (self._vote_from, next(self._numbers), replica))
+            replica.timer = self._vote_from
+            return
+        self._elections_left -= 1
+        replica.timer = None
+        self._tell(replica, now)
+        replica.tick(now)
+        self.touched(replica, now)
+
+    def _sweep(self, now: int) -> None:
+        for replica in list(self._waiting):
+            replica.sweep(now)
+            if not replica.has_waiting:
+                del self._waiting[replica]
+        self._sweep_at = now + self.settings.sweep_ms if self._waiting else None
+
+    def next_deadline(self) -> int:
+        """When `tick` and then `begin_turn` must be called at the latest."""
+        moments = [self._beat_at]
+        for moment in (self.links.deadline(), self.timers.next_deadline(), self._sweep_at):
+            if moment is not None:
+                moments.append(moment)
+        judge_from = self.links.judge_from
+        if self._held_votes:
+            moments.append(max(self._vote_from, judge_from))
+        if self._deadlines and self._elections_left:
+            moments.append(max(self._deadlines[0][0], judge_from))
+        if self._turn is None:
+            for moment in (self.store.idle_deadline(), self._repairs.deadline()):
+                if moment is not None:
+                    moments.append(moment)
+        return min(moments)
+
+    # ---- the turn
+
+    def outgoing(self, now: int) -> list[Outgoing]:
+        """Frames that may leave now, turn or no turn: heartbeats, tables, begun records."""
+        self._sender.push(now)
+        return [*self._sender.take_control(), *self._sender.take_bulk()]
+
+    def begin_turn(self, now: int) -> GroupTurn | None:
+        """Write all that is staged; None if a turn is under way or there is nothing to do."""
+        if self._turn is not None:
+            return None
+        self.links.enter(now)
+        self._elections_left = self.settings.elections_max
+        self._changes_left = self.settings.changes_max
+        if self.links.may_judge(now):
+            self._work(now)
+        for replica in self._repairs.ask(self.links, self._sender, now):
+            replica.repaired(now)
+        store_turn = self.store.begin_turn(now)
+        turn = GroupTurn(now, store_turn)
+        if store_turn is not None:
+            self._note_taken(store_turn, now)
+        self._make_ready(turn, now)
+        turn.frames_now = self.outgoing(now)
+        if store_turn is None and not turn.replicas and not turn.frames_now:
+            return None
+        self._turn = turn
+        return turn
+
+    def _note_taken(self, store_turn: Turn, now: int) -> None:
+        for log in (*store_turn.logs, *store_turn.stable):
+            replica = self._by_uid.get(log.uid)
+            if replica is not None and not log.staged_bytes:
+                replica.has_staged = False
+        self._unborn, unborn = [], self._unborn
+        for replica in unborn:
+            replica.is_unborn = False
+        for refusal in store_turn.refused:
+            replica = self._by_uid.get(refusal.log.uid)
+            if replica is not None:
+                replica.refused(refusal.end, now)
+                if replica.log.is_damaged:
+                    replica.note_damage(refusal.error, now)
+                self.touched(replica, now)
+
+    def _make_ready(self, turn: GroupTurn, now: int) -> None:
+        dirty, self._dirty = self._dirty, {}
+        for replica in dirty:
+            if replica.has_staged or replica.is_unborn:
+                self._dirty[replica] = None  # The store had no room for it: the next turn's.
+                continue
+            replica.core.ready(now)
+            turn.replicas.append(replica)
+
+    def end_turn(self, now: int, turn: GroupTurn) -> list[Outgoing]:
+        """The turn is durable: what waited for it may leave."""
+        assert turn is self._turn
+        self._turn = None
+        self.links.enter(now)
+        if turn.store_turn is not None:
+            self.store.end_turn(turn.store_turn, now)
+        if turn.needs_sync:
+            self._sync_ms = now - turn.began_at
+        for replica in turn.replicas:
+            if replica.is_retired:
+                continue
+            for envelope in replica.durable(now):
+                self._sender.post(replica.key, envelope)
+            if replica.has_staged or replica.core.has_messages:
+                self.touched(replica, now)
+            else:
+                self._look(replica, now)
+        return self._sender.take_control()
+
+    # ---- slow disks
+
+    def _sync_age(self, now: int) -> int:
+        turn = self._turn
+        if turn is not None and turn.needs_sync:
+            return max(self._sync_ms, now - turn.began_at)
+        return self._sync_ms
+
+    def _watch_sync(self, now: int) -> None:
+        age = self._sync_age(now)
+        if age >= self.settings.stuck_sync_ms and self._turn is not None:
+            raise FatalStorageError(f"a sync has not returned for {age} ms")

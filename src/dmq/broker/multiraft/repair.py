@@ -1,0 +1,200 @@
+"""Bad bytes of a log, fetched again from a replica that has them good (SPEC §2, recovery rule 6).
+
+A damaged log knows its positions, so it votes by them; it lacks bytes, so it neither stands, nor serves,
+nor takes appends. For each damaged range this module asks one peer after the other for the batches from
+the last good one to the end of the segment, checks them (CRC, offsets, and the epoch that our marks give
+to each: epoch and offset name a record in all the group) and writes them where they were. When the
+range is whole the damage is forgotten, in memory at once, on disk with the next flush: a crash in
+between finds the damage again.
+
+What it can't repair: a range whose bytes have another length elsewhere, because compaction ran on one
+side only. It stays damaged, and is reported. Called by node.py.
+"""
+
+from dmq.broker.multiraft import cargo
+from dmq.broker.multiraft.frames import RangeReply, RangeRequest
+from dmq.broker.multiraft.links import Link, PeerLinks
+from dmq.broker.multiraft.replica import Replica
+from dmq.broker.multiraft.sending import Sender
+from dmq.errors import KafkaError, ProtocolError, StorageError
+from dmq.storage.items import Damage
+from dmq.storage.segment import BadBatchError, Segment, walk
+from dmq.storage.store import Store
+from dmq.types import Position, Voter
+
+ASK_AGAIN_MS = 1000
+"""A peer that gave no answer for so long is followed by the next one."""
+
+
+class _Range:
+    """One damaged range while it is being fetched."""
+
+    __slots__ = ("asked", "asked_at", "byte", "damage", "offset", "segment", "stop", "stop_byte")
+
+    def __init__(self, damage: Damage, segment: Segment, byte: int, offset: int, stop: int) -> None:
+        self.damage = damage
+        self.segment = segment
+        self.byte = byte
+        self.offset = offset
+        """What is missing begins at this byte and offset."""
+        self.stop = stop
+        self.stop_byte = segment.size
+        self.asked: Voter | None = None
+        self.asked_at: int | None = None
+
+
+class Repairs:
+    """All damaged logs of this broker."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ranges: dict[Replica, _Range | None] = {}
+
+    def add(self, replica: Replica) -> None:
+        self._ranges.setdefault(replica, None)
+
+    def forget(self, replica: Replica) -> None:
+        self._ranges.pop(replica, None)
+
+    # ---- asking
+
+    def deadline(self) -> int | None:
+        """When to ask again."""
+        moments = [
+            found.asked_at + ASK_AGAIN_MS
+            for found in self._ranges.values()
+            if found is not None and found.asked_at is not None
+        ]
+        return min(moments, default=None)
+
+    def ask(self, links: PeerLinks, sender: Sender, now: int) -> list[Replica]:
+        """Ask for what is missing; returns logs that turn out to miss nothing any more."""
+        if not self._ranges:
+            return []
+        whole = []
+        for replica in list(self._ranges):
+            if not replica.log.is_damaged:  # A reset replaced it.
+                del self._ranges[replica]
+                if replica.core.is_damaged:
+                    whole.append(replica)
+                continue
+            self._ask_one(replica, links, sender, now)
+        return whole
+
+    def _ask_one(self, replica: Replica, links: PeerLinks, sender: Sender, now: int) -> None:
+        found = self._ranges[replica]
+        if found is None or found.damage not in replica.log.damage:
+            found = self._ranges[replica] = self._find(replica)
+            if found is None:
+                return
+        if found.asked_at is not None and now - found.asked_at < ASK_AGAIN_MS:
+            return
+        link = _source(replica, links, found.asked if found.asked_at is not None else None)
+        if link is None:
+            return
+        found.asked, found.asked_at = link.peer, now
+        marks = replica.log.marks
+        mark = next((m for m in reversed(marks.items) if m.offset < found.stop), marks.base)
+        end = Position(mark.epoch, mark.change, found.stop)
+        request = RangeRequest(replica.core.epoch, found.offset, end)
+        sender.post_range(replica.key, link, request)
+
+    def _find(self, replica: Replica) -> _Range | None:
+        """The first damaged range of a log, from its last good batch on."""
+        log = replica.log
+        damage = log.damage[0]
+        bases = [segment.base for segment in log.segments_list]
+        if damage.segment not in bases:
+            log.damage = log.damage[1:]  # Trimmed or replaced meanwhile.
+            return None
+        at = bases.index(damage.segment)
+        segment = log.segments_list[at]
+        stop = bases[at + 1] if at + 1 < len(bases) else log.end_offset
+        self._store.pool.files.make_dir(log.directory)
+        file = self._store.pool.create(segment)
+        byte, offset = 0, segment.base
+        try:
+            for place in walk(file, 0, min(damage.start, file.size())):
+                byte, offset = place.position + place.size, place.last_offset + 1
+        except BadBatchError:
+            pass  # Good up to here.
+        return _Range(damage, segment, byte, offset, stop)
+
+    # ---- serving
+
+    def serve(self, replica: Replica, link: Link, request: RangeRequest, sender: Sender) -> None:
+        """Give a peer the bytes that it lost, if we have them."""
+        if replica.core.is_damaged or not replica.core.has(request.end):
+            return
+        try:
+            piece = cargo.read_piece(
+                replica.log, request.start, request.end.offset, cargo.PIECE_BYTES
+            )
+        except (KafkaError, StorageError):
+            return
+        reply = RangeReply(replica.core.epoch, request.start, piece.stop)
+        sender.post_range(replica.key, link, reply, piece.data)
+
+    # ---- taking
+
+    def take(self, replica: Replica, peer: Voter, reply: RangeReply, data: bytes) -> bool:
+        """Bytes came; whether the log is whole again. Raises ProtocolError."""
+        found = self._ranges.get(replica)
+        if found is None or reply.start != found.offset or peer != found.asked:
+            return False
+        self._check(replica, found, data)
+        file = self._store.pool.create(found.segment)
+        if len(data) > found.stop_byte - found.byte:
+            replica.count("repair of another length")
+            return False  # Asked again later, of another peer.
+        try:
+            file.write_at(found.byte, [data])
+        except OSError:
+            return False  # The disk is full; asked again later.
+        found.byte += len(data)
+        found.offset = reply.stop
+        found.asked_at = None
+        if found.offset < found.stop:
+            return False
+        if found.byte != found.stop_byte:
+            replica.count("repair of another length")
+            self._ranges[replica] = None
+            return False
+        return self._finish(replica, found)
+
+    def _check(self, replica: Replica, found: _Range, data: bytes) -> None:
+        at, marks = found.offset, replica.log.marks
+        for batch, epoch in cargo.split(data):
+            if batch.base < at or batch.next > found.stop or not marks.fits(batch.base, epoch):
+                raise ProtocolError(
+                    f"batch {batch.base} of epoch {epoch} is not what was asked for"
+                )
+            at = batch.next
+
+    def _finish(self, replica: Replica, found: _Range) -> bool:
+        log, segment = replica.log, found.segment
+        segment.index, segment.trusted_bytes = None, 0
+        segment.hints.clear()
+        log.unsynced[segment] = None
+        log.directory_changed = True
+        log.damage = tuple(damage for damage in log.damage if damage.segment != segment.base)
+        self._ranges[replica] = None
+        if log.damage:
+            return False
+        del self._ranges[replica]
+        self._store.request_flush(log)
+        return True
+
+
+def _source(replica: Replica, links: PeerLinks, last: Voter | None) -> Link | None:
+    """Whom to ask: the leader first, then the voters in their order, after the last one asked."""
+    leader = replica.core.leader
+    order = list(dict.fromkeys(([leader] if leader is not None else []) + [*replica.core.voters]))
+    if last in order:
+        at = order.index(last) + 1
+        order = order[at:] + order[:at]
+    for voter in order:
+        link = links.open_link(voter)
+        if link is not None:
+            return link
+    return None

@@ -1,0 +1,184 @@
+"""Who waits for a replicated log: producers for their acknowledgement, fetches for bytes.
+
+    acks=1    the leader's own disk has it
+    acks=all  it is committed, and as many voters have it durably as `min.insync.replicas` wants
+
+A leader that was deposed does not guess. An append is settled when the commit point has passed its
+position: if the log still has it, it is committed; if not, it never will be. A cut alone settles
+nothing: another replica may still hold the records and win the next election with them, as long as what
+replaced them here is not committed. After a reset nobody knows any more; then, and when the
+producer's patience ends, the answer is one that promises nothing either way.
+
+Never looks at a log or at Raft; replica.py says what happened.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from dmq.broker.partition import Append, FetchWaiter
+from dmq.errors import ErrorCode
+from dmq.types import Position
+
+OWN, ALL = 1, -1
+"""Values of `acks`, as on the wire; 0 waits for nothing."""
+
+
+class ParkedAppend(Append):
+    """An append on its way, with what its producer wants."""
+
+    __slots__ = ("acks", "is_gone")
+
+    def __init__(
+        self, base_offset: int, append_time: int, size: int, position: Position, acks: int
+    ) -> None:
+        super().__init__(base_offset, append_time, size)
+        self.position: Position = position
+        self.acks = acks
+        self.is_gone = False
+        """The log was cut below it and has not got it back."""
+
+
+class Acks:
+    """Parked appends of one log, in order of their positions."""
+
+    __slots__ = ("_committed", "_own", "_uncommitted")
+
+    def __init__(self) -> None:
+        self._own: deque[ParkedAppend] = deque()
+        self._uncommitted: deque[ParkedAppend] = deque()
+        self._committed: deque[ParkedAppend] = deque()
+        """Committed, but not yet on enough disks."""
+
+    def __bool__(self) -> bool:
+        return bool(self._own or self._uncommitted or self._committed)
+
+    @property
+    def has_committed(self) -> bool:
+        return bool(self._committed)
+
+    def park(self, append: ParkedAppend) -> None:
+        queue = self._own if append.acks == OWN else self._uncommitted
+        assert not queue or queue[-1].position <= append.position, (queue[-1].position, append)
+        queue.append(append)
+
+    # ---- what happened to the log
+
+    def cut(self, p: Position) -> None:
+        """All beyond `p` went."""
+        for append in self._uncommitted:
+            if append.position > p:
+                append.is_gone = True
+        moved = []
+        while self._own and self._own[-1].position > p:
+            append = self._own.pop()
+            append.is_gone = True
+            moved.append(append)
+        if moved:  # Their own disk does not have them any more: their fate is the group's now.
+            both = sorted([*self._uncommitted, *moved], key=lambda a: a.position)
+            self._uncommitted = deque(both)
+
+    def regained(self, end: Position) -> None:
+        """The log grew to `end` by another's records; they may be what was cut before."""
+        for append in self._uncommitted:
+            if append.is_gone and append.position[:2] == end[:2] and append.position <= end:
+                append.is_gone = False
+
+    def reset(self) -> None:
+        """The log was replaced: what became of the records before is not known here."""
+        for append in self._take_all():
+            append.tell(ErrorCode.REQUEST_TIMED_OUT)
+
+    def refused(self, p: Position, code: ErrorCode) -> None:
+        """The disk did not take what lies beyond `p`, and nobody else was sent it: definite."""
+        for queue in (self._own, self._uncommitted):
+            while queue and queue[-1].position > p:
+                queue.pop().tell(code)
+
+    def durable(self, p: Position) -> None:
+        """Our disk has all up to `p`."""
+        own = self._own
+        while own and own[0].position <= p:
+            own.popleft().tell(ErrorCode.NONE)
+
+    def committed(self, p: Position) -> None:
+        """The commit point is at `p`: all up to there is settled."""
+        waiting = self._uncommitted
+        while waiting and waiting[0].position <= p:
+            append = waiting.popleft()
+            if append.is_gone:
+                append.tell(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            else:
+                self._committed.append(append)
+        own = self._own
+        while own and own[0].position <= p:  # A majority has it; whether we do matters no more.
+            own.popleft().tell(ErrorCode.NONE)
+
+    def answer(self, verdict: Callable[[Position], ErrorCode | None]) -> None:
+        """Answer those that are committed, as far as `verdict` has one for their positions."""
+        queue = self._committed
+        while queue:
+            code = verdict(queue[0].position)
+            if code is None:
+                return
+            queue.popleft().tell(code)
+
+    def expire(self, now: int) -> None:
+        """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on."""
+        for queue in (self._own, self._uncommitted, self._committed):
+            if any(append.deadline and append.deadline <= now for append in queue):
+                for append in [a for a in queue if a.deadline and a.deadline <= now]:
+                    queue.remove(append)
+                    append.tell(ErrorCode.REQUEST_TIMED_OUT)
+
+    def fail(self, code: ErrorCode) -> None:
+        for append in self._take_all():
+            append.tell(code)
+
+    def _take_all(self) -> list[ParkedAppend]:
+        parked = [*self._committed, *self._own, *self._uncommitted]
+        for queue in (self._committed, self._own, self._uncommitted):
+            queue.clear()
+        return sorted(parked, key=lambda a: a.position)
+
+
+class Fetches:
+    """Fetches that wait for bytes below the high watermark of one log."""
+
+    __slots__ = ("_sizes", "_waiters")
+
+    def __init__(self) -> None:
+        self._waiters: dict[FetchWaiter, None] = {}
+        self._sizes: deque[tuple[int, int]] = deque()
+        """(end offset, bytes) of what came since the high watermark."""
+
+    def wait(self, waiter: FetchWaiter) -> None:
+        self._waiters[waiter] = None
+
+    def forget(self, waiter: FetchWaiter) -> None:
+        self._waiters.pop(waiter, None)
+
+    def came(self, end_offset: int, size: int) -> None:
+        self._sizes.append((end_offset, size))
+
+    def cut(self, end_offset: int) -> None:
+        while self._sizes and self._sizes[-1][0] > end_offset:
+            self._sizes.pop()
+
+    def shown(self, high_watermark: int) -> None:
+        """Records below this may be read now."""
+        fresh = 0
+        while self._sizes and self._sizes[0][0] <= high_watermark:
+            fresh += self._sizes.popleft()[1]
+        if not fresh:
+            return
+        for waiter in list(self._waiters):
+            waiter.missing_bytes -= fresh
+            if waiter.missing_bytes <= 0:
+                self._waiters.pop(waiter, None)
+                waiter.wake()
+
+    def wake_all(self) -> None:
+        """Whoever waits must look again: who leads has changed, or the log is gone."""
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters:
+            waiter.wake()
