@@ -3,8 +3,8 @@
 The core knows positions and epochs, never a record. The caller owns the log, the links and the time.
 
 THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `disclaimed`, `appended`,
-`refused`, `transfer`, `resign`, `set_target`, `request_log_start`, `allow_unclean`, `repaired`,
-`recover`. Then:
+`refused`, `transfer`, `resign`, `set_target`, `request_log_start`, `allow_unclean`, `damaged`,
+`repaired`, `recover`. Then:
 
  1. After EVERY input, stage `take_writes()` on the log, in order, before anything else happens to the
     log or the group. They are staged, not synced. A `Take` means the bytes that came with the append
@@ -218,6 +218,15 @@ class RaftCore(Facts):
         s.is_unclean_allowed = is_allowed
         if s.leading is None and not s.is_leader_live:
             s.hasten_election(now)
+
+    def damaged(self, now: int) -> None:
+        """Bytes of the log turned out to be bad: lead and stand no more, take nothing more."""
+        s = self._state
+        s.is_damaged = True
+        if s.leading is not None:
+            leader.resign(s, now)
+        elif s.standing is not None:
+            s.follow(s.epoch, None, now)
 
     def repaired(self, now: int) -> None:
         """All bytes are good again."""

@@ -73,6 +73,11 @@ class Facts:
         return self._state.deadline
 
     @property
+    def has_messages(self) -> bool:
+        """Whether messages wait for a turn."""
+        return bool(self._state.outbox)
+
+    @property
     def can_append(self) -> bool:
         """Whether records may be appended here: as soon as elected (SERVE), not in a handover."""
         leading = self._state.leading

@@ -142,8 +142,10 @@ class State:
 
     def may_stand(self, now: int) -> bool:
         """Voters of their own last mark with an undamaged log, and well, or with nobody better."""
-        if self.me not in self.voters or self.is_damaged or not self.links.is_fit:
+        if self.me not in self.voters or self.is_damaged:
             return False
+        if not self.links.is_fit and len(self.voters) > 1:
+            return False  # A single voter has nobody better.
         return not self.is_recovering or self.may_recovering_vote(now)
 
     def rank(self, without: Voter | None = None) -> int:
