@@ -68,10 +68,14 @@ def test_a_producer_that_does_not_wait_is_slowed_too(tmp_path: Path, disk: SlowD
 
             tickets: asyncio.Queue[Any] = asyncio.Queue()
             reading = asyncio.ensure_future(keep_reading(tickets))
-            with pytest.raises(TimeoutError):
+
+            async def keep_sending() -> None:
                 for _ in range(200):
                     tickets.put_nowait(client.produce("t", batch, timeout_ms=1))
                     await asyncio.wait_for(client.writer.drain(), 1.0)
+
+            with pytest.raises(TimeoutError):
+                await keep_sending()
             backlog = runtime.node.backlog
             assert 8 * MIB < backlog.byte_count <= 10 * MIB
             assert set(codes) == {REQUEST_TIMED_OUT}

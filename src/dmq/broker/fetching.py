@@ -5,6 +5,7 @@ waiter at each of them and reads again when enough bytes were committed or its p
 copies no record bytes: results are slices of files.
 """
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -13,6 +14,9 @@ from dmq.broker.partition import FetchWaiter, Partition
 from dmq.broker.timers import Timer, Timers
 from dmq.errors import DmqError, ErrorCode
 from dmq.storage.reading import FileSlice
+
+
+log = logging.getLogger("dmq.broker")
 
 
 class Slices:
@@ -54,6 +58,14 @@ class FetchResult(NamedTuple):
 
 
 OnFetched = Callable[[list[FetchResult]], None]
+
+
+def code_of(error: DmqError | OSError) -> ErrorCode:
+    """What a reader is told; a file that can't be opened or read concerns one partition only."""
+    if isinstance(error, DmqError):
+        return error.code
+    log.warning("a log can't be read: %s", error)
+    return ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class FindPartition(Protocol):
@@ -102,8 +114,8 @@ class Fetcher:
             try:
                 partition = self._find(spec.topic, spec.topic_id, spec.partition)
                 result = self._read_one(partition, spec, left, is_first=total == 0)
-            except DmqError as error:
-                results.append(FetchResult(spec, error.code))
+            except (DmqError, OSError) as error:
+                results.append(FetchResult(spec, code_of(error)))
                 is_final = True
                 continue
             if result.records is not None:
