@@ -46,12 +46,13 @@ from dmq.broker.multiraft.frames import (
     RangeRequest,
     Table,
 )
+from dmq.broker.multiraft.handing import SyncWatch, hand_over_all
 from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
 from dmq.broker.multiraft.replica import BLANK, GroupSettings, Replica
 from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, landed
 from dmq.broker.multiraft.tables import Tables
 from dmq.broker.timers import Timers
-from dmq.errors import ErrorCode, FatalStorageError
+from dmq.errors import ErrorCode
 from dmq.raft.messages import Ack, Nack, PreVote, Vote
 from dmq.raft.settings import Dice, RaftSettings
 from dmq.storage.log import Log
@@ -84,10 +85,9 @@ class NodeSettings:
 class GroupTurn:
     """A turn under way."""
 
-    __slots__ = ("began_at", "frames_now", "replicas", "store_turn")
+    __slots__ = ("frames_now", "replicas", "store_turn")
 
-    def __init__(self, now: int, store_turn: Turn | None) -> None:
-        self.began_at = now
+    def __init__(self, store_turn: Turn | None) -> None:
         self.store_turn = store_turn
         self.replicas: list[Replica] = []
         """Groups whose promises wait for the sync."""
@@ -156,7 +156,7 @@ class GroupNode:
         self._vote_from = now + self.settings.links.lease_ms
         """Until then a leader's lease may rest on what a former life of ours answered."""
         self._held_votes: list[tuple[Voter, int, GroupMessage]] = []
-        self._sync_ms = 0
+        self._syncs = SyncWatch(self.settings.slow_sync_ms, self.settings.stuck_sync_ms)
         self._repairs = repair.Repairs(store)
 
     def __repr__(self) -> str:
@@ -322,7 +322,11 @@ class GroupNode:
     def _heartbeat(self, link: Link, now: int) -> Heartbeat:
         peer = link.peer
         return Heartbeat(
-            now, link.echo, self._sync_age(now), self.tables.leads(peer), self.tables.follows(peer)
+            now,
+            link.echo,
+            self._syncs.age_ms(now),
+            self.tables.leads(peer),
+            self.tables.follows(peer),
         )
 
     def _on_heartbeat(self, link: Link, beat: Heartbeat, now: int) -> None:
@@ -450,7 +454,7 @@ class GroupNode:
             for link in self.links.by_peer.values():
                 if link.is_open:
                     self._sender.beat(link, self._heartbeat(link, now))
-        self._watch_sync(now)
+        self._syncs.look(now, self.links, self._by_uid.values())
         if self.links.may_judge(now):
             self.links.tick(now)
             self._tell_peers()
@@ -531,7 +535,7 @@ class GroupNode:
         for replica in self._repairs.ask(self.links, self._sender, now):
             replica.repaired(now)
         store_turn = self.store.begin_turn(now)
-        turn = GroupTurn(now, store_turn)
+        turn = GroupTurn(store_turn)
         if store_turn is not None:
             self._note_taken(store_turn, now)
         self._make_ready(turn, now)
@@ -539,6 +543,8 @@ class GroupNode:
         if store_turn is None and not turn.replicas and not turn.frames_now:
             return None
         self._turn = turn
+        if turn.needs_sync:
+            self._syncs.began(now)
         return turn
 
     def _note_taken(self, store_turn: Turn, now: int) -> None:
@@ -573,8 +579,7 @@ class GroupNode:
         self.links.enter(now)
         if turn.store_turn is not None:
             self.store.end_turn(turn.store_turn, now)
-        if turn.needs_sync:
-            self._sync_ms = now - turn.began_at
+        self._syncs.ended(now)
         for replica in turn.replicas:
             if replica.is_retired:
                 continue
@@ -586,15 +591,6 @@ class GroupNode:
                 self._look(replica, now)
         return self._sender.take_control()
 
-    # ---- slow disks
-
-    def _sync_age(self, now: int) -> int:
-        turn = self._turn
-        if turn is not None and turn.needs_sync:
-            return max(self._sync_ms, now - turn.began_at)
-        return self._sync_ms
-
-    def _watch_sync(self, now: int) -> None:
-        age = self._sync_age(now)
-        if age >= self.settings.stuck_sync_ms and self._turn is not None:
-            raise FatalStorageError(f"a sync has not returned for {age} ms")
+    def hand_over_all(self, now: int) -> int:
+        """Before an orderly end: give every group to another voter; how many are still ours."""
+        return hand_over_all(self.links, self._by_uid.values(), now)

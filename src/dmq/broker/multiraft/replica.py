@@ -243,6 +243,11 @@ class Replica:
         self.core.start(now)
         self._perform(now)
 
+    def restart(self, now: int) -> None:
+        """This broker may stand again: see whether anybody leads."""
+        self.start(now)
+        self._host.touched(self, now)
+
     def durable(self, now: int) -> list[Envelope]:
         """The turn's sync returned: what may leave."""
         envelopes = self.core.durable(self.log.stable_end, now)

@@ -1,0 +1,103 @@
+"""Leaderships handed over: because this broker's disk is slow, or because it stops in order.
+
+A broker whose sync takes a second hands its groups to voters whose last sync took less than a quarter of
+that, and stands for nothing until its disk is well again; brokers that share one slow disk keep what
+they have. While a sync hangs nothing that promises can leave, so then it just resigns: the next
+heartbeats' digests tell the others. A sync that hangs for long ends the process. Called by node.py.
+"""
+
+from collections.abc import Iterable
+
+from dmq.broker.multiraft.links import PeerLinks
+from dmq.broker.multiraft.replica import Replica
+from dmq.errors import FatalStorageError
+from dmq.types import Voter
+
+WELL = 4
+"""A voter's sync must be so many times quicker than ours to get our groups, and ours so many times
+quicker than `slow_ms` before we stand again: else leaderships would come and go."""
+
+
+class SyncWatch:
+    """How long syncs take, and what follows from it."""
+
+    __slots__ = ("_began_at", "_handed_at", "_last_ms", "_slow_ms", "_stuck_ms")
+
+    def __init__(self, slow_ms: int, stuck_ms: int) -> None:
+        self._slow_ms = slow_ms
+        self._stuck_ms = stuck_ms
+        self._began_at: int | None = None
+        self._last_ms = 0
+        self._handed_at: int | None = None
+
+    def began(self, now: int) -> None:
+        self._began_at = now
+
+    def ended(self, now: int) -> None:
+        if self._began_at is not None:
+            self._last_ms = max(now - self._began_at, 0)
+            self._began_at = None
+
+    def age_ms(self, now: int) -> int:
+        """Of the last sync, or of the one under way if that takes longer already."""
+        under_way = 0 if self._began_at is None else now - self._began_at
+        return max(self._last_ms, under_way)
+
+    def look(self, now: int, links: PeerLinks, replicas: Iterable[Replica]) -> None:
+        """Hand over if our disk is slow and others' are not. Raises FatalStorageError if stuck."""
+        age = self.age_ms(now)
+        is_hanging = self._began_at is not None
+        if is_hanging and age >= self._stuck_ms:
+            raise FatalStorageError(f"a sync has not returned for {age} ms")
+        if not links.raft.is_fit and not is_hanging and age * WELL < self._slow_ms:
+            self._recover(now, links, replicas)
+        elif age >= self._slow_ms and self._is_due(now):
+            better = [v for v, x in links.by_peer.items() if x.is_live and x.sync_ms * WELL < age]
+            if better:
+                self._handed_at = now
+                links.raft.is_fit = False
+                for replica in replicas:
+                    if replica.is_leader:
+                        _give(replica, better, now, is_hanging=is_hanging)
+
+    def _is_due(self, now: int) -> bool:
+        return self._handed_at is None or now - self._handed_at >= self._slow_ms
+
+    def _recover(self, now: int, links: PeerLinks, replicas: Iterable[Replica]) -> None:
+        links.raft.is_fit = True
+        self._handed_at = None
+        for replica in replicas:
+            if replica.leader is None:
+                replica.restart(now)
+
+
+def _give(replica: Replica, better: list[Voter], now: int, *, is_hanging: bool) -> None:
+    heirs = [voter for voter in replica.core.voters if voter in better]
+    if not heirs:
+        return
+    replica.count("handed over, slow disk")
+    if is_hanging:
+        replica.resign(now)
+    else:
+        replica.transfer(heirs[0], now)
+
+
+def hand_over_all(links: PeerLinks, replicas: Iterable[Replica], now: int) -> int:
+    """Before an orderly end: give each group to its best live voter; how many are still ours.
+
+    Call again until that is 0 or patience ends. The broker stands for nothing from here on.
+    """
+    links.raft.is_fit = False
+    left = 0
+    for replica in replicas:
+        core = replica.core
+        heirs = [
+            voter for voter in core.voters if voter != replica.me and links.raft.is_live(voter)
+        ]
+        if not replica.is_leader or not heirs:
+            continue
+        left += 1
+        if core.can_append:
+            matches = core.matches()
+            replica.transfer(max(heirs, key=lambda voter: matches[voter]), now)
+    return left
