@@ -364,18 +364,18 @@ class Log(Layout):
         """The disk took no more batches: all that depends on them did not happen."""
         if isinstance(error, BadBatchError):
             self._note_damage(error)
+        active = self.segments_list[-1]
+        if active is self._rolled and not active.size:
+            self.segments_list.pop()  # No turn has said that it is there, and START must not.
+            turn.after.append(partial(self._unlink, active))
+        else:
+            turn.after.append(partial(self._cut_file, active, active.size))
         for op in rest:
             if op[0] in (START, SWAP, MODE):
                 self._begin_small(turn, op)
         begun = self._begun
         self.marks, self._staged_end = begun.marks, begun.end_offset
         self.log_start = begun.log_start
-        active = self.segments_list[-1]
-        if active is self._rolled and not active.size:
-            self.segments_list.pop()  # No turn has said that it is there.
-            turn.after.append(partial(self._unlink, active))
-        else:
-            turn.after.append(partial(self._cut_file, active, active.size))
         turn.refused.append(Refusal(self, self.end, StorageError(str(error))))
 
     def ended(self) -> bool:

@@ -245,6 +245,23 @@ def test_a_refusal_leaves_an_empty_segment_that_the_journal_knows() -> None:
     assert [info.base for info in again.segments()] == [0, base]
 
 
+def test_a_trim_goes_on_when_the_batch_before_it_is_refused() -> None:
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store)
+    fill(store, log, 5)
+    log.roll()
+    disk.capacity = disk.used_bytes() + 10
+    log.append(batch(5, size=50))
+    log.trim(5, log.stable_end)
+    turn(store)
+    assert (log.log_start, log.end_offset) == (5, 5)
+    disk.capacity = None
+    fill(store, log, 2)
+    (again,) = restarted(store, power=True).logs.values()
+    assert (again.log_start, offsets(again)) == (5, [5, 6])
+
+
 def test_below_the_reserve_appends_are_refused_until_space_returns() -> None:
     disk = make_disk()
     settings = StoreSettings(journal_bytes=8 * 4096, journal_file_bytes=4096, reserve_bytes=10_000)
