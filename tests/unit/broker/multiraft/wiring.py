@@ -146,6 +146,7 @@ class World:
         self.sessions: dict[tuple[int, int], int] = {}
         self.session_count = 0
         self.cuts: dict[tuple[int, int], None] = {}
+        self.drops: Callable[[int, int, Frame], bool] = lambda sender, to, frame: False
         self.sent: list[tuple[int, int, Frame]] = []
         self.brokers: dict[int, Broker] = {}
         for number in range(1, count + 1):
@@ -208,7 +209,7 @@ class World:
         under_way, self.net = self.net, []
         for sender, to, session, frame in under_way:
             broker = self.brokers[to]
-            if (sender, to) in self.cuts or not broker.is_up:
+            if (sender, to) in self.cuts or not broker.is_up or self.drops(sender, to, frame):
                 continue
             if self.is_encoding:
                 frame = decode(encode(frame))
