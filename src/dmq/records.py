@@ -38,7 +38,9 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 """Compaction's mark: the base timestamp is the time from which tombstones may go (KIP-534)."""
-KNOWN_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | DELETE_HORIZON
+PRODUCER_ATTRIBUTES = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+"""Words that a producer's batch may use; that of control batches is refused by its own name."""
+KNOWN_ATTRIBUTES = PRODUCER_ATTRIBUTES | DELETE_HORIZON
 
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 """A batch that opens to more is refused: clients' largest batch is far below it."""
@@ -217,7 +219,7 @@ def _check_header(header: BatchHeader) -> None:
             ErrorCode.INVALID_RECORD,
             f"record count {count} does not fit last offset delta {delta}",
         )
-    if attributes & ~KNOWN_ATTRIBUTES or attributes & CODEC_MASK > Codec.ZSTD:
+    if attributes & ~PRODUCER_ATTRIBUTES or attributes & CODEC_MASK > Codec.ZSTD:
         raise BatchError(ErrorCode.INVALID_RECORD, f"unknown batch attributes {attributes:#x}")
     if attributes & CONTROL:
         raise BatchError(ErrorCode.INVALID_RECORD, "clients may not write control batches")

@@ -154,6 +154,7 @@ def resealed(at: int, value: bytes) -> bytearray:
         (resealed(57, struct.pack(">i", 0)), ErrorCode.INVALID_RECORD),
         (resealed(21, struct.pack(">h", CONTROL)), ErrorCode.INVALID_RECORD),
         (resealed(21, struct.pack(">h", 5)), ErrorCode.INVALID_RECORD),
+        (resealed(21, struct.pack(">h", 0x40)), ErrorCode.INVALID_RECORD),
         (resealed(21, struct.pack(">h", 0x100)), ErrorCode.INVALID_RECORD),
         (resealed(27, struct.pack(">q", -2)), ErrorCode.INVALID_TIMESTAMP),
     ],

@@ -90,7 +90,7 @@ class Intake:
             and count == delta + 1 > 0
             and attributes & ~_PLAIN_ATTRIBUTES == 0
             and attributes & CODEC_MASK <= Codec.ZSTD
-            and now - self._before_ms <= first
+            and now - self._before_ms <= first >= NO_TIMESTAMP
             and 0 <= newest <= now + self._after_ms
             and crc32c(data[CRC_START:]) == crc
         )

@@ -152,10 +152,18 @@ def log_settings(config: TopicConfig) -> LogSettings:
     """What storage needs to know of a topic's settings."""
     return LogSettings(
         segment_bytes=config.segment_max_bytes,
-        segment_ms=config.segment_ms,
+        segment_ms=_segment_ms(config),
         segment_jitter_ms=config.segment_jitter_ms,
         index_interval_bytes=config.index_interval_bytes,
         index_bytes_max=config.segment_index_bytes,
         is_async=not config.is_sync,
         flush_ms=config.flush_ms,
     )
+
+
+def _segment_ms(config: TopicConfig) -> int:
+    """The active segment is never compacted, so it must not stay active for longer than a record may
+    wait for that."""
+    if config.compacts:
+        return min(config.segment_ms, config.max_compaction_lag_ms)
+    return config.segment_ms
