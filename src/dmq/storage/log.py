@@ -171,6 +171,11 @@ class Log(Layout):
     def is_damaged(self) -> bool:
         return bool(self.damage)
 
+    @property
+    def is_cut_staged(self) -> bool:
+        """Whether the files have more than the log, until the next turn has ended."""
+        return self._staged_cut is not None
+
     def segments(self) -> list[SegmentInfo]:
         """Oldest first; the last one is active."""
         last = self.segments_list[-1]
@@ -260,6 +265,7 @@ class Log(Layout):
         if position < begun.end:
             self._has_cut = self._has_cut or position.offset < begun.end_offset
             self._staged_cut = min(position, self._staged_cut or position)
+            self._hide_cut()
             self._stage((CUT, position))
         if position < self.stable_end:
             self.stable_end = position
@@ -291,6 +297,7 @@ class Log(Layout):
         self._ops = []
         self._has_cut = True
         self.stable_end = self._staged_cut = Position(-1, 0, log_start)
+        self._hide_cut()
         self._stage((RESET, base, log_start))
 
     def replace_segments(self, bases: Sequence[int], size: int, max_timestamp: int) -> None:
@@ -310,6 +317,11 @@ class Log(Layout):
     def stage_swap(self, swap: items.Swap) -> None:
         """The swap file has its durable name."""
         self._stage((SWAP, swap))
+
+    def _hide_cut(self) -> None:
+        """What lies beyond a staged cut is in the files still, and no part of the log any more."""
+        if self._staged_cut is not None:
+            self.readable_end = min(self.readable_end, self._staged_cut.offset)
 
     def _stage(self, op: Op) -> None:
         self._ops.append(op)
@@ -385,6 +397,7 @@ class Log(Layout):
             for segment in self.segments_list:
                 segment.readable = segment.size
         self.readable_end = self._begun.end_offset
+        self._hide_cut()
         return self._move_stable()
 
     def _move_stable(self) -> bool:

@@ -86,7 +86,9 @@ def read(
         start = reader.position(offset)
         is_last = at == len(segments) - 1
         next_base = log.readable_end if is_last else segments[at + 1].base
-        stop = segment.readable if next_base <= end_offset else reader.position(end_offset)
+        # While a cut waits for its turn, the last segment has more than may be read.
+        is_whole = next_base <= end_offset and not (is_last and log.is_cut_staged)
+        stop = segment.readable if is_whole else reader.position(end_offset)
         if stop <= start:
             continue  # Compaction took the rest of this segment.
         length = min(stop - start, max(room, 0))
