@@ -652,3 +652,42 @@ def test_an_async_group_loses_nothing_to_the_power_loss_of_a_minority() -> None:
     world.pass_time(1000)
     assert not back.core.is_recovering
     assert values(leader) == values(new) == [b"%d" % n for n in range(5)]
+
+
+def test_what_is_about_to_be_cut_is_not_shown_though_the_files_still_have_it() -> None:
+    """A follower learns of the commit point and of its own wrong tail in one message."""
+    world = World(3)
+    old = world.elected()
+    for other in world.others(old):
+        world.cut(old.number, other.number)
+    for n in range(4):
+        produce(old, b"wrong%d" % n, timeout_ms=60_000)
+        world.settle()
+    world.until(lambda: any(b.replica.is_leader for b in world.others(old)))
+    new = next(b for b in world.others(old) if b.replica.is_leader)
+    for n in range(8):
+        produce(new, b"right%d" % n)
+    world.pass_time(2000)
+    old.is_syncing_by_hand = True
+    world.heal()
+    while "cut" not in old.node.counts:  # Until it has cut and taken; no turn knows of it yet.
+        if old.turn is not None:
+            old.end()
+        old.work()
+        for other in world.others(old):
+            other.work()
+        world.deliver()
+    assert old.replica.log.is_cut_staged
+    assert old.replica.high_watermark > 0
+    right = [b"right%d" % n for n in range(8)]
+    shown = values(old)
+    assert shown == right[: len(shown)]
+    while old.turn is not None:
+        old.end()
+        shown = values(old)
+        assert shown == right[: len(shown)]
+        old.work()
+        world.deliver()
+    old.is_syncing_by_hand = False
+    world.pass_time(200)
+    assert values(old) == right
