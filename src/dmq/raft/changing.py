@@ -55,7 +55,8 @@ def _step_to_target(s: State, now: int) -> None:
     if isinstance(step, ChangeVoters):
         change_voters(s, step.voters, now)
     elif isinstance(step, HandOver):
-        heirs = [v for v in step.to if v not in leading_of(s).failed_heirs]
+        failed = leading_of(s).failed_heirs
+        heirs = [v for v in step.to if failed.get(v, now) <= now]
         if heirs:
             transfer(s, max(heirs, key=lambda v: durable_end(s, v)), now)
 
@@ -98,13 +99,11 @@ def transfer(s: State, to: Voter, now: int) -> bool:
     return True
 
 
-def expire_handovers(s: State, now: int) -> None:
+def expire_handover(s: State, now: int) -> None:
     leading = leading_of(s)
-    heirs = leading.failed_heirs
-    for heir in [heir for heir, until in heirs.items() if until <= now]:
-        del heirs[heir]
     if leading.handover is not None and leading.handover.until <= now:
-        heirs[leading.handover.to] = now + HANDOVER_REST * s.settings.transfer_ms
+        rest_ms = HANDOVER_REST * s.settings.transfer_ms
+        leading.failed_heirs[leading.handover.to] = now + rest_ms
         leading.handover = None
 
 

@@ -237,7 +237,7 @@ def tick(s: State, now: int) -> None:
     if lost_at is not None and now - lost_at >= settings.check_quorum_ms:
         resign(s, now)
         return
-    changing.expire_handovers(s, now)
+    changing.expire_handover(s, now)
     _retry_owed(s, now)
     for progress in leading.followers.values():
         if progress.is_learner:
