@@ -68,7 +68,8 @@ stamp requirements.lock
 [ "$what" != dev ] || stamp requirements-dev.lock
 if ! cmp -s pyproject.toml .venv/.installed-pyproject.toml || ! [ -x .venv/bin/dmq ]; then
     say "installing dmq itself"
-    install --no-deps --no-build-isolation --editable .
+    install --no-deps --no-build-isolation --editable . || fail "pip could not install dmq itself; see above."
+    .venv/bin/python -m compileall -q src/dmq # So that the first start is as quick as the others.
     cp pyproject.toml .venv/.installed-pyproject.toml
 fi
 if [ "$what" = dev ] && ! command -v kcat >/dev/null; then

@@ -23,6 +23,7 @@ import uvloop
 from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
 from dmq.doors.serve import fail_on_bugs, ready_of, start_broker
+from dmq.errors import ConfigError
 
 DEFAULTS: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -79,8 +80,13 @@ class Broker:
             self.data_dir = Path(tempfile.mkdtemp(prefix="dmq-"))
         settings = self._settings | {"log.dirs": str(self.data_dir)}
         try:
-            carrier = _Thread(settings) if self._in_process else _Child(settings)
+            config = BrokerConfig.of(settings)
+            carrier = _Thread(config) if self._in_process else _Child(settings)
             self.bootstrap_servers = carrier.start()
+        except ConfigError as error:
+            self._remove_own_dir()
+            problems = "; ".join(error.problems)
+            raise BrokerFailedError(f"the settings do not hold: {problems}") from error
         except BaseException:
             self._remove_own_dir()
             raise
@@ -133,8 +139,8 @@ class Broker:
 class _Thread:
     """A broker on a loop of its own in a daemon thread."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._config = BrokerConfig.of(settings)
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wanted_end: asyncio.Event | None = None
         self._ready = threading.Event()
@@ -193,6 +199,8 @@ class _Child:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
+        self._words = tempfile.TemporaryFile("w+")  # noqa: SIM115  Closed when the child has ended.
+        """What it says. Not a pipe: nobody reads while it runs, and a full pipe would stop it."""
         self.process: subprocess.Popen[str]
 
     def start(self) -> str:
@@ -200,24 +208,28 @@ class _Child:
             [sys.executable, "-m", "dmq.testing.child", json.dumps(self._settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._words,
             text=True,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            _, words = self.process.communicate()
-            raise BrokerFailedError(f"the broker could not start: {words.strip()}")
+            raise BrokerFailedError(f"the broker could not start: {self._last_words()}")
         return str(json.loads(line)["bootstrap_servers"])
 
     def stop(self) -> None:
         self.process.terminate()
-        _, words = self.process.communicate()
+        words = self._last_words()
         if self.process.returncode != 0:
-            raise BrokerFailedError(
-                f"the broker ended with {self.process.returncode}: {words.strip()}"
-            )
+            raise BrokerFailedError(f"the broker ended with {self.process.returncode}: {words}")
 
     def kill(self) -> None:
         self.process.kill()
+        self._last_words()
+
+    def _last_words(self) -> str:
+        """Wait for the end; returns what it said."""
         self.process.communicate()
+        with self._words:
+            self._words.seek(0)
+            return self._words.read().strip()

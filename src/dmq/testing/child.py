@@ -11,12 +11,17 @@ import threading
 
 from dmq.config.broker import BrokerConfig
 from dmq.doors.serve import Ready, run_broker
+from dmq.errors import StorageError
 
 
 def main() -> int:
     config = BrokerConfig.of(json.loads(sys.argv[1]))
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    return run_broker(config, _tell)
+    try:
+        return run_broker(config, _tell)
+    except (OSError, StorageError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
 
 
 def _tell(ready: Ready) -> None:
