@@ -105,6 +105,18 @@ def test_forgotten_partitions_are_fetched_no_more(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_session_without_partitions_is_over(
+    version: int, connection: Connection, new_topic: NewTopic
+) -> None:
+    session = Session(connection, new_topic(), version)
+    session.open({0: 0})
+    answer = session.fetch({}, forget=(0,))
+    assert (answer.error_code, answer.session_id, seen(answer)) == (NONE, 0, {})
+    session.epoch += 1
+    assert session.fetch({0: 0}).error_code == FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_wrong_epoch_and_an_unknown_session_are_refused(
     version: int, connection: Connection, new_topic: NewTopic
 ) -> None:

@@ -201,6 +201,28 @@ def test_a_waiting_fetch_ends_when_its_time_is_over(bootstrap: str, new_topic: N
     assert 0.35 <= waited_s < 10
 
 
+def test_a_fetch_does_not_wait_for_more_than_it_may_have(
+    bootstrap: str, three_batches: str
+) -> None:
+    with Connection(bootstrap) as connection:
+        started = time.monotonic()
+        answer = fetch(
+            connection, three_batches, offset=0, max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=10
+        )
+        assert time.monotonic() - started < 10
+    assert len(batches.batches_in(answer.records)) == 1
+
+
+def test_of_a_partition_asked_for_twice_the_last_word_counts(
+    bootstrap: str, three_batches: str
+) -> None:
+    wanted = [fetch_topic(three_batches, {0: offset}) for offset in (0, 20)]
+    with Connection(bootstrap) as connection:
+        answer = connection.call(fetch_request(wanted), 12)
+    part = only(only(answer.responses).partitions)
+    assert batches.records_in(part.records)[0][0] == 20
+
+
 def test_an_error_does_not_wait(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()
     with Connection(bootstrap) as connection:

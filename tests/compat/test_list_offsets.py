@@ -13,12 +13,14 @@ from compat.wire import (
     NONE,
     UNKNOWN_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION,
+    UNSUPPORTED_VERSION,
     Connection,
     only,
 )
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 STEP_MS = 1000
+INVALID_REQUEST = 42
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,27 @@ def test_an_empty_partition_has_ends_but_no_times(bootstrap: str, new_topic: New
         for timestamp_ms, offset in ((EARLIEST, 0), (LATEST, 0), (MAX_TIMESTAMP, -1), (0, -1)):
             found = only(list_offsets(connection, topic, [0], timestamp_ms))
             assert (found.error_code, found.offset) == (NONE, offset)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [(MAX_TIMESTAMP, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11)]
+)
+def test_a_name_of_a_later_version_is_refused(
+    name: int, version: int, bootstrap: str, timed: tuple[str, int]
+) -> None:
+    topic, _ = timed
+    with Connection(bootstrap) as connection:
+        for asked in (topic, "not-there"):
+            answer = only(list_offsets(connection, asked, [0], name, version))
+            assert (answer.error_code, answer.offset) == (UNSUPPORTED_VERSION, -1)
+
+
+def test_a_partition_asked_for_twice_is_refused_once(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=2)
+    with Connection(bootstrap) as connection:
+        answers = list_offsets(connection, topic, [0, 1, 0], LATEST, 7)
+    found = {answer.partition_index: answer.error_code for answer in answers}
+    assert (len(answers), found) == (2, {0: INVALID_REQUEST, 1: NONE})
 
 
 def test_what_is_not_there_is_unknown(bootstrap: str, new_topic: NewTopic) -> None:

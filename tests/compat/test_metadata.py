@@ -55,6 +55,31 @@ def test_every_version_describes_topic_and_broker(
         assert version < 7 or part.leader_epoch >= 0
 
 
+@pytest.mark.parametrize("version", range(8, 14))
+def test_what_a_client_may_do_is_told_if_it_asks(
+    version: int, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    with Connection(bootstrap) as connection:
+        flags = {"include_topic_authorized_operations": True}
+        if version <= 10:
+            flags["include_cluster_authorized_operations"] = True
+        told = ask(connection, version, [topic], **flags)
+        silent = ask(connection, version, [topic])
+    assert only(told.topics).to_dict()["authorized_operations"] == [3, 4, 5, 6, 7, 8, 10, 11]
+    assert only(silent.topics).to_dict()["authorized_operations"] is None
+    if version <= 10:
+        assert told.to_dict()["authorized_operations"] == [5, 7, 8, 9, 10, 11, 12]
+        assert silent.to_dict()["authorized_operations"] is None
+
+
+def test_a_topic_asked_for_twice_is_told_once(bootstrap: str, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    with Connection(bootstrap) as connection:
+        answer = ask(connection, 9, [topic, "not-there", topic, "not-there"])
+    assert sorted(found.name for found in answer.topics) == ["not-there", topic]
+
+
 @pytest.mark.parametrize("version", range(14))
 def test_all_topics_and_none(version: int, bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic()

@@ -7,6 +7,7 @@ from kafka.protocol.producer import InitProducerIdRequest
 
 COORDINATOR_NOT_AVAILABLE = 15
 GROUP = 0
+INVALID_REQUEST = 42
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -25,6 +26,17 @@ def test_every_producer_gets_an_id_of_its_own(version: int, bootstrap: str) -> N
             assert answer.producer_id >= 0
             found.add(answer.producer_id)
     assert len(found) == 20
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_an_empty_transactional_id_is_refused(version: int, bootstrap: str) -> None:
+    request = InitProducerIdRequest(
+        transactional_id="", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    with Connection(bootstrap) as connection:
+        answer = connection.call(request, version)
+    found = (answer.error_code, answer.producer_id, answer.producer_epoch)
+    assert found == (INVALID_REQUEST, -1, -1)
 
 
 @pytest.mark.parametrize("version", range(7))

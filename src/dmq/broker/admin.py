@@ -181,10 +181,6 @@ class Admin:
             found += [(kind, name) for name in sorted(names)]
         return found
 
-    def settled(self) -> Answer[list[ConfigAltered]]:
-        """Done when all that the metadata says now is committed: what was read from it may go out."""
-        return self._submit(AlterConfigs(()))
-
     # --- the rest ----------------------------------------------------------------------------
 
     def update_features(

@@ -28,6 +28,7 @@ from dmq.machines.topics import check_topic_name
 from dmq.types import NO_EPOCH, NO_LEADER
 
 R = TypeVar("R")
+M = TypeVar("M")
 
 
 class BrokerView(NamedTuple):
@@ -183,6 +184,19 @@ class Service:
     def submit(self, command: Command[R]) -> Answer[R]:
         """Give the metadata machine a command of `machines.commands`."""
         return self._metadata.submit(command, self.now())
+
+    def answer_settled(self, make: Callable[[], M], reply: Callable[[M], None]) -> None:
+        """`make` an answer from the newest metadata; `reply` when what it rests on is committed,
+        or with another one if the disk refused that (SPEC §7: reads wait too)."""
+        message = make()
+
+        def settled(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                reply(message)
+            else:
+                self.answer_settled(make, reply)
+
+        self._metadata.partition.when_committed(settled)
 
     def _settings(self) -> Settings:
         return self._replicas.settings

@@ -47,7 +47,7 @@ def test_answers_that_rest_on_what_was_refused_are_refused_too(broker: FakeBroke
     admin = broker.service.admin
     broker.service.admin.create_topics([new_topic(broker, "t")])
     again = admin.create_topics([new_topic(broker, "t")])
-    settled = admin.settled()
+    settled = admin.alter_configs([], replace=False, validate_only=False)
     not_there = admin.delete_topics([("other", NIL_UUID)])
     broker.turn()
     for answer in (again, settled, not_there):
@@ -108,3 +108,23 @@ def test_nobody_waits_after_a_refusal(broker: FakeBroker) -> None:
     partition.append(broker.batch(bytes(50_000)), broker.now)
     broker.turn()
     assert not broker.node.has_waiting_appends
+
+
+def test_what_is_read_from_the_metadata_leaves_when_that_is_committed(broker: FakeBroker) -> None:
+    broker.create("t")
+    broker.service.admin.delete_topics([("t", NIL_UUID)])
+    told: list[list[str]] = []
+    broker.service.answer_settled(lambda: list(broker.machine.state.topics), told.append)
+    assert told == []
+    broker.turn()
+    assert told == [[]]
+
+
+def test_what_was_read_is_read_again_if_the_disk_refused_it(broker: FakeBroker) -> None:
+    broker.create("t")
+    fill(broker)
+    broker.service.admin.delete_topics([("t", NIL_UUID)])
+    told: list[list[str]] = []
+    broker.service.answer_settled(lambda: list(broker.machine.state.topics), told.append)
+    broker.turn()
+    assert told == [["t"]]

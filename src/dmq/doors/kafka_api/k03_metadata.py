@@ -6,15 +6,17 @@ and answered when it is there, so that the first answer is already the right one
 
     1  controller, racks    2  cluster id    4  allow_auto_topic_creation    5  offline replicas
     7  leader epochs        8  authorized operations    9  flexible    10 topic ids    13 error code
-Skipped: authorized operations (there is no authorizer: "not asked" is answered).
+There is no authorizer: everybody may do everything.
 """
 
+from collections.abc import Callable
 from uuid import UUID
 
 from dmq.broker.answer import Answer
 from dmq.broker.service import Service, TopicView
 from dmq.doors.call import Call
-from dmq.errors import ErrorCode, KafkaError
+from dmq.doors.kafka_api import operations
+from dmq.errors import DmqError, ErrorCode, KafkaError
 from dmq.types import NIL_UUID
 from dmq.wire.messages.k03_metadata import (
     MetadataRequest,
@@ -29,32 +31,39 @@ BY_ID_SINCE = 12
 
 
 def handle(service: Service, call: Call, request: MetadataRequest) -> None:
+    def reply(topics: Callable[[], list[MetadataResponseTopic]]) -> None:
+        service.answer_settled(lambda: _response(service, call, request, topics()), call.reply)
+
     if request.topics is None or (call.version == 0 and not request.topics):
-        _reply(service, call, [_topic(view) for view in service.all_topics()])
+        reply(lambda: [_topic(view) for view in service.all_topics()])
         return
-    wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    wanted = list(dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics))
     if call.version < BY_ID_SINCE and any(
         name is None or topic_id != NIL_UUID for name, topic_id in wanted
     ):
-        _reply(service, call, [_refused(name, topic_id) for name, topic_id in wanted])
+        reply(lambda: [_refused(name, topic_id) for name, topic_id in wanted])
         return
     may_create = call.version < AUTO_CREATION_IS_ASKED_SINCE or request.allow_auto_topic_creation
     missing = [
         name for name, topic_id in wanted if name and topic_id == NIL_UUID and not service.has(name)
     ]
     if not missing or not (may_create and service.config.auto_create_topics_enable):
-        _reply(service, call, [_look_up(service, *one) for one in wanted])
+        reply(lambda: [_look_up(service, *one) for one in wanted])
         return
 
     def on_created(answer: Answer[dict[str, KafkaError | None]]) -> None:
-        failed = {name: error for name, error in answer.get().items() if error is not None}
-        topics = [
-            _failed(name, failed[name])
-            if name is not None and name in failed and not service.has(name)
-            else _look_up(service, name, topic_id)
-            for name, topic_id in wanted
-        ]
-        _reply(service, call, topics)
+        try:
+            failed = {name: error.code for name, error in answer.get().items() if error is not None}
+        except DmqError as error:  # All of them: the disk refused.
+            failed = dict.fromkeys(missing, error.code)
+        reply(
+            lambda: [
+                _failed(name, failed[name])
+                if name is not None and name in failed and not service.has(name)
+                else _look_up(service, name, topic_id)
+                for name, topic_id in wanted
+            ]
+        )
 
     service.admin.auto_create(missing).on_done(on_created)
 
@@ -76,8 +85,7 @@ def _refused(name: str | None, topic_id: UUID) -> MetadataResponseTopic:
     return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name or "", topic_id)
 
 
-def _failed(name: str | None, error: KafkaError) -> MetadataResponseTopic:
-    code = error.code
+def _failed(name: str | None, code: ErrorCode) -> MetadataResponseTopic:
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:
         code = ErrorCode.LEADER_NOT_AVAILABLE  # Somebody else is creating it just now.
     return MetadataResponseTopic(code, name or "")
@@ -104,15 +112,20 @@ def _topic(view: TopicView) -> MetadataResponseTopic:
     )
 
 
-def _reply(service: Service, call: Call, topics: list[MetadataResponseTopic]) -> None:
-    call.reply(
-        MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(broker.node_id, broker.host, broker.port, broker.rack)
-                for broker in service.brokers(call.connection.door.listener)
-            ],
-            cluster_id=service.cluster_id,
-            controller_id=service.controller_id,
-            topics=topics,
-        )
+def _response(
+    service: Service, call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = operations.ON_TOPICS
+    is_asked = request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in service.brokers(call.connection.door.listener)
+        ],
+        cluster_id=service.cluster_id,
+        controller_id=service.controller_id,
+        topics=topics,
+        cluster_authorized_operations=operations.ON_CLUSTER if is_asked else operations.NOT_ASKED,
     )

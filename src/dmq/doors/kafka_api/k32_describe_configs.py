@@ -24,9 +24,11 @@ from dmq.wire.messages.k32_describe_configs import (
 
 
 def handle(service: Service, call: Call, request: DescribeConfigsRequest) -> None:
-    results = [_describe(service, request, resource) for resource in request.resources]
-    response = DescribeConfigsResponse(results=results)
-    service.admin.settled().on_done(lambda _: call.reply(response))
+    def answer() -> DescribeConfigsResponse:
+        results = [_describe(service, request, resource) for resource in request.resources]
+        return DescribeConfigsResponse(results=results)
+
+    service.answer_settled(answer, call.reply)
 
 
 def _describe(

@@ -5,6 +5,7 @@
 
 from dmq.broker.service import Service
 from dmq.doors.call import Call
+from dmq.doors.kafka_api import operations
 from dmq.errors import ErrorCode
 from dmq.wire.messages.k60_describe_cluster import (
     DescribeClusterBroker,
@@ -13,10 +14,6 @@ from dmq.wire.messages.k60_describe_cluster import (
 )
 
 BROKERS, CONTROLLERS = 1, 2
-NOT_ASKED = -(2**31)
-ALL_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write: what there
-is to allow on a cluster, and without an authorizer everybody may."""
 
 
 def handle(service: Service, call: Call, request: DescribeClusterRequest) -> None:
@@ -32,7 +29,7 @@ def handle(service: Service, call: Call, request: DescribeClusterRequest) -> Non
                 DescribeClusterBroker(broker.node_id, broker.host, broker.port, broker.rack)
                 for broker in service.brokers(call.connection.door.listener)
             ],
-            cluster_authorized_operations=ALL_OPERATIONS if asked else NOT_ASKED,
+            cluster_authorized_operations=operations.ON_CLUSTER if asked else operations.NOT_ASKED,
         )
     )
 

@@ -23,7 +23,10 @@ def handle(service: Service, call: Call, request: ListConfigResourcesRequest) ->
         code = ErrorCode.UNSUPPORTED_VERSION
         call.reply(ListConfigResourcesResponse(error_code=code, config_resources=[]))
         return
-    found = service.admin.config_resources(dict.fromkeys(kinds))
-    resources = [ConfigResource(name, kind) for kind, name in found]
-    response = ListConfigResourcesResponse(config_resources=resources)
-    service.admin.settled().on_done(lambda _: call.reply(response))
+
+    def answer() -> ListConfigResourcesResponse:
+        found = service.admin.config_resources(dict.fromkeys(kinds))
+        resources = [ConfigResource(name, kind) for kind, name in found]
+        return ListConfigResourcesResponse(config_resources=resources)
+
+    service.answer_settled(answer, call.reply)

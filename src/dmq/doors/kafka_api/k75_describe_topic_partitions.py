@@ -6,9 +6,11 @@ lists of eligible leaders are empty, never null: the Java client fails on null.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 from dmq.broker.service import PartitionView, Service
 from dmq.doors.call import Call
+from dmq.doors.kafka_api import operations
 from dmq.errors import ErrorCode
 from dmq.wire.messages.k75_describe_topic_partitions import (
     Cursor,
@@ -18,22 +20,23 @@ from dmq.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-ALL_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Read, write, create, delete, alter, describe, describe and alter configs: what there is to allow
-on a topic, and without an authorizer everybody may."""
-
 
 def handle(service: Service, call: Call, request: DescribeTopicPartitionsRequest) -> None:
+    service.answer_settled(partial(_answer, service, request), call.reply)
+
+
+def _answer(
+    service: Service, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
     asked = [topic.name for topic in request.topics]
     names = sorted(set(asked or service.topic_names()))
     cursor = request.cursor
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
         if cursor.partition_index < 0 or (asked and not names):
-            call.reply(_refusal(asked))
-            return
+            return _refusal(asked)
     limit = min(request.response_partition_limit, service.config.max_request_partition_size_limit)
-    call.reply(_page(service, names, cursor, max(1, limit)))
+    return _page(service, names, cursor, max(1, limit))
 
 
 def _refusal(asked: Iterable[str]) -> DescribeTopicPartitionsResponse:
@@ -58,7 +61,7 @@ def _page(
                     service.why_no_topic(name),
                     name,
                     partitions=[],
-                    topic_authorized_operations=ALL_OPERATIONS,
+                    topic_authorized_operations=operations.ON_TOPICS,
                 )
             )
             continue
@@ -70,7 +73,7 @@ def _page(
                 view.topic_id,
                 view.is_internal,
                 [_partition(partition) for partition in shown],
-                ALL_OPERATIONS,
+                operations.ON_TOPICS,
             )
         )
         left -= len(shown)
