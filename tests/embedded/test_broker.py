@@ -113,3 +113,20 @@ def test_a_directory_is_free_again_after_a_start_that_failed(tmp_path: Path) -> 
             Broker({"port": port}, data_dir=tmp_path / "data").start()
         with Broker(data_dir=tmp_path / "data"):
             pass
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_settings_that_do_not_hold_are_told_alike(in_process: bool) -> None:
+    broker = Broker({"nonsense": 1, "num.partitions": "many"}, in_process=in_process)
+    with pytest.raises(BrokerFailedError) as caught:
+        broker.start()
+    assert "nonsense" in str(caught.value)
+    assert "num.partitions" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_child_says_in_words_why_it_could_not_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    with pytest.raises(BrokerFailedError, match="File exists") as caught:
+        Broker(data_dir=tmp_path / "file", in_process=False).start()
+    assert "dmq.testing.child" not in str(caught.value)
