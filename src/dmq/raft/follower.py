@@ -27,7 +27,8 @@ def on_append(s: State, sender: Voter, message: Append, now: int) -> None:
         return
     log.join(message.prev, message.marks, message.end)
     _verify(s, message.end, message.leader_end, is_ack_due=message.wants_ack)
-    log.commit_to(min(message.commit, message.end))
+    s.told_commit = max(s.told_commit, min(message.commit, message.end))
+    _commit_told(s)
 
 
 def on_reset(s: State, sender: Voter, message: Reset, now: int) -> None:
@@ -58,9 +59,15 @@ def healing_end(leader_end: Position, s: State) -> Position:
     return leader_end
 
 
+def _commit_told(s: State) -> None:
+    """Commit what the leader has, as far as our disk has it: what it may yet refuse is not shown."""
+    s.log.commit_to(min(s.told_commit, s.log.durable))
+
+
 def durable(s: State, now: int) -> list[Envelope]:
     """A sync returned: acknowledge what is durable AND still the leader's (ACK)."""
     _heal(s)
+    _commit_told(s)
     leader = s.leader
     if leader is None or leader == s.me:
         return []

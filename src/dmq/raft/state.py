@@ -60,6 +60,7 @@ class State:
         "settings",
         "standing",
         "target",
+        "told_commit",
         "unclean_elections",
         "verified",
         "vote",
@@ -97,6 +98,8 @@ class State:
         self.verified = NOTHING
         """Up to here our log is the leader's, as far as it told us in this epoch and session."""
         self.acked = NOTHING
+        self.told_commit = NOTHING
+        """The leader's commit point, as far as it told us and sent us the log."""
         self.ack_is_due = False
         """An answer was asked for, be it news or not."""
         self.is_recovering = False
@@ -208,7 +211,7 @@ class State:
     def _forget_leader(self) -> None:
         self.leader = None
         self.is_leader_live = False
-        self.verified = self.acked = NOTHING
+        self.verified = self.acked = self.told_commit = NOTHING
         self.ack_is_due = False
 
     # ---- waiting for an election
