@@ -24,6 +24,7 @@ from dmq.types import Voter
 PROTOCOL_MIN = PROTOCOL_MAX = 1
 """Versions of the peer protocol that this code speaks."""
 NEVER = -1
+"""`echo` of a peer that we have not heard in this session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,11 @@ class Link:
         self.is_open = True
         self.heard_at = now
         self.echo = NEVER
-        self.lease_at = NEVER
+        self.lease_at: int | None = None
         """When we sent the last heartbeat that renewed our leases with this peer."""
         self.sync_ms = 0
         self.mismatches = 0
-        self.exchanged_at = NEVER
+        self.exchanged_at = 0
         self.exchanged_digests: object = None
         self.flying_bytes = 0
         """Record bytes that were sent and not answered."""
@@ -124,6 +125,8 @@ class PeerLinks:
         self._seen_at = max(now, self._seen_at)
         if was_paused:
             self._resumed_at = now
+            for link in self.by_peer.values():
+                link.lease_at = None
             self.judge_from = now + self.settings.grace_ms
         return was_paused
 
@@ -188,7 +191,7 @@ class PeerLinks:
         link = self.by_peer.get(peer)
         if link is not None and link.session == session:
             link.is_open = False
-            link.lease_at = NEVER
+            link.lease_at = None
             if not link.is_live:
                 self._lose(link)
 
@@ -247,7 +250,7 @@ class PeerLinks:
     def renew_lease(self, link: Link, echo: int) -> None:
         """The peer answered a heartbeat of ours, and follows us wherever we lead it."""
         if echo > self._resumed_at:
-            link.lease_at = max(link.lease_at, echo)
+            link.lease_at = max(link.lease_at or echo, echo)
 
     def has_lease(self, voters: tuple[Voter, ...], now: int) -> bool:
         """Whether a majority can't have elected anybody else (SPEC §5)."""
@@ -255,5 +258,6 @@ class PeerLinks:
         held = 0
         for voter in voters:
             link = self.by_peer.get(voter)
-            held += voter == self.hello.me or (link is not None and link.lease_at > since)
+            at = None if link is None else link.lease_at
+            held += voter == self.hello.me or (at is not None and at > since)
         return held > len(voters) // 2

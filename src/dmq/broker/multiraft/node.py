@@ -528,10 +528,10 @@ class GroupNode:
         if self._turn is not None:
             return None
         self.links.enter(now)
-        self._elections_left = self.settings.elections_max
-        self._changes_left = self.settings.changes_max
         if self.links.may_judge(now):
             self._work(now)
+        self._elections_left = self.settings.elections_max
+        self._changes_left = self.settings.changes_max
         for replica in self._repairs.ask(self.links, self._sender, now):
             replica.repaired(now)
         store_turn = self.store.begin_turn(now)

@@ -99,7 +99,6 @@ class Replica:
         "_host",
         "_members",
         "_members_of",
-        "_trim",
         "_trims",
         "acks",
         "core",
@@ -165,8 +164,6 @@ class Replica:
         self.high_watermark = max(self.core.high_watermark, log.log_start)
         self.acks = Acks()
         self.fetches = Fetches()
-        self._trim: Trim | None = None
-        """A new log start that waits until the mark that says so is durable here."""
         self._trims: list[tuple[int, Answer[int]]] = []
         self._commit = self.core.commit
         self._durable = self.core.durable_end
@@ -358,11 +355,11 @@ class Replica:
             self.fetches.cut(write.position.offset)
             self.count("cut")
         elif isinstance(write, Trim):
-            self._trim = write
+            log.trim(write.log_start, write.commit)
+            self.count("trim")
         else:
             assert isinstance(write, ResetTo)
             log.reset(write.base, write.log_start)
-            self._trim = None
             self.acks.reset()
             self.fetches.cut(-1)
             self.count("reset")
@@ -372,17 +369,9 @@ class Replica:
         log = self.log
         self.acks.refused(end, ErrorCode.KAFKA_STORAGE_ERROR)
         self.fetches.cut(end.offset)
-        trim, self._trim = self._trim, None
-        if trim is not None and any(mark.log_start == trim.log_start for mark in log.marks):
-            self._stage_trim(trim._replace(commit=min(trim.commit, log.end)))
         self.core.refused(log.marks, log.end_offset, log.log_start, now)
         self._perform(now)
         self.count("disk refused")
-
-    def _stage_trim(self, trim: Trim) -> None:
-        self.log.trim(trim.log_start, trim.commit)
-        self.has_staged = True
-        self.count("trim")
 
     def note_damage(self, error: Exception, now: int) -> None:
         """Bytes of the log are bad: lead and stand no more until they are good again."""
@@ -422,10 +411,6 @@ class Replica:
 
     def _ends_moved(self, durable: Position, commit: Position) -> None:
         self._durable, self._commit = durable, commit
-        if self._trim is not None and self._trim.commit <= durable:
-            # Not earlier: the disk may yet refuse the very mark that the new start rests on.
-            trim, self._trim = self._trim, None
-            self._stage_trim(trim)
         if commit <= durable:
             # The stored hint speaks of the durable log, which a flush may describe at any time.
             self.log.commit = commit
