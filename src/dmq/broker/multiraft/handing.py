@@ -38,6 +38,11 @@ class SyncWatch:
             self._last_ms = max(now - self._began_at, 0)
             self._began_at = None
 
+    def paused(self, now: int) -> None:
+        """We were stopped: nobody knows how long the disk took."""
+        if self._began_at is not None:
+            self._began_at = now
+
     def age_ms(self, now: int) -> int:
         """Of the last sync, or of the one under way if that takes longer already."""
         under_way = 0 if self._began_at is None else now - self._began_at

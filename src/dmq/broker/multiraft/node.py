@@ -152,6 +152,7 @@ class GroupNode:
         self._elections_left = self.settings.elections_max
         self._changes_left = self.settings.changes_max
         self._beat_at = now
+        self._ticked_at = now
         self._sweep_at: int | None = None
         self._vote_from = now + self.settings.links.lease_ms
         """Until then a leader's lease may rest on what a former life of ours answered."""
@@ -253,7 +254,7 @@ class GroupNode:
 
     def connected(self, now: int, hello: Hello, session: int) -> None:
         """A session began with this peer. Raises ProtocolError if it must not."""
-        self.links.enter(now)
+        self._enter(now)
         link = self.links.connected(hello, session, now)
         self._sender.forget(link.peer)
         self._tell_peers()
@@ -261,20 +262,20 @@ class GroupNode:
         self._sender.table(link, self.tables.table(link.peer, wants_reply=False))
 
     def closed(self, now: int, peer: Voter, session: int) -> None:
-        self.links.enter(now)
+        self._enter(now)
         self.links.closed(peer, session)
         self._sender.forget(peer)
         self._tell_peers()
 
     def refused(self, now: int, peer: Voter) -> None:
-        self.links.enter(now)
+        self._enter(now)
         self.links.refused(peer)
         self._tell_peers()
         self._work(now)
 
     def receive(self, now: int, peer: Voter, session: int, frame: Frame) -> None:
         """Raises ProtocolError if the peer broke the protocol: end its session."""
-        self.links.enter(now)
+        self._enter(now)
         link = self.links.heard(peer, session, now)
         if link is None:
             return
@@ -444,10 +445,16 @@ class GroupNode:
 
     # ---- time
 
+    def _enter(self, now: int) -> None:
+        """First in every input: whether we were stopped ourselves."""
+        if self.links.enter(now):
+            self._syncs.paused(now)
+            self.count("pause")
+
     def tick(self, now: int) -> None:
         """Time passed. Raises FatalStorageError if a sync does not return."""
-        if self.links.enter(now):
-            self.count("pause")
+        self._enter(now)
+        self._ticked_at = now
         self.timers.run(now)
         if now >= self._beat_at:
             self._beat_at = now + self.settings.links.heartbeat_ms
@@ -514,7 +521,8 @@ class GroupNode:
             for moment in (self.store.idle_deadline(), self._repairs.deadline()):
                 if moment is not None:
                     moments.append(moment)
-        return min(moments)
+        # What needs a turn rather than a tick must not make the driver call without end.
+        return max(min(moments), self._ticked_at + 1)
 
     # ---- the turn
 
@@ -527,7 +535,7 @@ class GroupNode:
         """Write all that is staged; None if a turn is under way or there is nothing to do."""
         if self._turn is not None:
             return None
-        self.links.enter(now)
+        self._enter(now)
         if self.links.may_judge(now):
             self._work(now)
         self._elections_left = self.settings.elections_max
@@ -576,7 +584,7 @@ class GroupNode:
         """The turn is durable: what waited for it may leave."""
         assert turn is self._turn
         self._turn = None
-        self.links.enter(now)
+        self._enter(now)
         if turn.store_turn is not None:
             self.store.end_turn(turn.store_turn, now)
         self._syncs.ended(now)
