@@ -13,7 +13,7 @@ Never does input or output. Raises `BatchError` with the code that a client is t
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -322,7 +322,11 @@ def iterate(
 ) -> Iterator[Record]:
     """The records of the batch at `pos`. Raises BatchError on bytes that are no records."""
     header = read_header(buf, pos) if header is None else header
-    data = bytes(open_batch(buf, pos, header, bytes_max))
+    yield from iterate_opened(bytes(open_batch(buf, pos, header, bytes_max)), header)
+
+
+def iterate_opened(data: bytes, header: BatchHeader) -> Iterator[Record]:
+    """The records in a batch's opened bytes. Raises BatchError on bytes that are no records."""
     at = 0
     try:
         for _ in range(header.record_count):
@@ -331,6 +335,33 @@ def iterate(
     except (IndexError, UnicodeDecodeError) as error:
         raise BatchError(ErrorCode.INVALID_RECORD, f"bad record: {error}") from error
     if at != len(data):
+        raise BatchError(ErrorCode.INVALID_RECORD, "bytes left behind the last record")
+
+
+class Glance(NamedTuple):
+    """What one can see of a record without taking it out."""
+
+    offset_delta: int
+    time_delta: int
+    has_key: bool
+
+
+def glance(data: bytes, count: int) -> Iterator[Glance]:
+    """Over `count` records in opened bytes, several times as quick as `iterate`. Raises BatchError."""
+    at, end_of_all = 0, len(data)
+    try:
+        for _ in range(count):
+            size, at = _read_varint(data, at)
+            end = at + size
+            if size < 0 or end > end_of_all:
+                raise IndexError("record runs beyond the batch")
+            time_delta, at = _read_varint(data, at + 1)
+            offset_delta, at = _read_varint(data, at)
+            yield Glance(offset_delta, time_delta, not data[at] & 1)  # Odd: a length below 0.
+            at = end
+    except IndexError as error:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"bad record: {error}") from error
+    if at != end_of_all:
         raise BatchError(ErrorCode.INVALID_RECORD, "bytes left behind the last record")
 
 
@@ -397,15 +428,25 @@ def _read_headers(
     return tuple(headers), at
 
 
-def validate_records(data: memoryview, headers: Iterable[BatchHeader], bytes_max: int) -> None:
-    """`record.validation=full`: open every batch and look at each record. Raises BatchError."""
-    pos = 0
-    for header in headers:
-        newest = NO_TIMESTAMP
-        for delta, record in enumerate(iterate(data, pos, header, bytes_max)):
-            if record.offset - header.base_offset != delta:
-                raise BatchError(ErrorCode.INVALID_RECORD, "record offsets are not dense")
-            newest = max(newest, record.timestamp)
-        if not header.has_log_append_time and newest != header.max_timestamp:
-            raise BatchError(ErrorCode.INVALID_RECORD, "max timestamp is not the newest record's")
-        pos += header.size
+def validate_records(data: bytes, header: BatchHeader) -> None:
+    """`record.validation=full`: look at each record in the opened bytes. Raises BatchError."""
+    newest = NO_TIMESTAMP
+    for delta, record in enumerate(iterate_opened(data, header)):
+        if record.offset - header.base_offset != delta:
+            raise BatchError(ErrorCode.INVALID_RECORD, "record offsets are not dense")
+        newest = max(newest, record.timestamp)
+    if not header.has_log_append_time and newest != header.max_timestamp:
+        raise BatchError(ErrorCode.INVALID_RECORD, "max timestamp is not the newest record's")
+
+
+def pack_anew(data: bytes, header: BatchHeader, codec: int, level: int | None) -> bytearray:
+    """The same batch in another codec, from its opened bytes; no record is looked at."""
+    packed = compress(codec, data, level)
+    batch = bytearray(HEADER_SIZE + len(packed))
+    batch[HEADER_SIZE:] = packed
+    fields = header._replace(
+        length=len(batch) - LENGTH_OVERHEAD, attributes=header.attributes & ~CODEC_MASK | codec
+    )
+    HEADER.pack_into(batch, 0, *fields)
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    return batch

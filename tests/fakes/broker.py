@@ -17,6 +17,7 @@ from dmq.broker.service import Clocks, Identity, Service
 from dmq.config.broker import BrokerConfig
 from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
+from dmq.errors import DmqError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.records import Record, build_batch
@@ -26,6 +27,23 @@ from dmq.types import NIL_UUID, Voter
 
 NODE_ID = 1
 STORE = StoreSettings(journal_bytes=64 * 1024, journal_file_bytes=8 * 1024, reserve_bytes=0)
+
+
+class Inline:
+    """Does at once what a runtime does beside its loop."""
+
+    def submit(
+        self, work: Callable[[], object], done: Callable[[BaseException | None], None]
+    ) -> None:
+        try:
+            work()
+        except (DmqError, OSError) as error:
+            done(error)
+        else:
+            done(None)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        callback()
 
 
 class FakeBroker:
@@ -65,6 +83,7 @@ class FakeBroker:
             Clocks(lambda: self.now, lambda: self.now),
             lambda: next(self._uuids),
             backlog,
+            Inline(),
         )
         self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
         self.turn()

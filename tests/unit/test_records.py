@@ -2,6 +2,7 @@
 
 import contextlib
 import struct
+from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -18,7 +19,10 @@ from dmq.records import (
     Record,
     build_batch,
     check_crc,
+    glance,
     iterate,
+    open_batch,
+    pack_anew,
     read_header,
     scan,
     split_batches,
@@ -190,8 +194,40 @@ def test_a_decompression_bomb_is_refused(codec: Codec) -> None:
 
 def test_full_validation_sees_what_the_header_hides() -> None:
     batch = build_batch([Record(0, 1, None, b"a"), Record(2, 2, None, b"b")], last_offset=1)
-    headers = split_batches(memoryview(batch))
+    (header,) = split_batches(memoryview(batch))
     with pytest.raises(BatchError):
-        validate_records(memoryview(batch), headers, BIG)
+        validate_records(bytes(batch[HEADER_SIZE:]), header)
     good = build_batch(sample())
-    validate_records(memoryview(good), split_batches(memoryview(good)), BIG)
+    validate_records(bytes(good[HEADER_SIZE:]), read_header(good))
+
+
+@given(st.lists(record_fields, min_size=1, max_size=20))
+def test_a_glance_sees_what_a_reader_sees(fields: list[Any]) -> None:
+    records = [
+        Record(n, time, key, value, tuple(map(tuple, headers)))
+        for n, (time, key, value, headers) in enumerate(fields)
+    ]
+    batch = build_batch(records)
+    seen = list(glance(bytes(batch[HEADER_SIZE:]), len(records)))
+    assert [one.offset_delta for one in seen] == [record.offset for record in records]
+    assert [records[0].timestamp + one.time_delta for one in seen] == [r.timestamp for r in records]
+    assert [one.has_key for one in seen] == [record.key is not None for record in records]
+
+
+@given(st.binary(max_size=60), st.integers(1, 5))
+def test_a_glance_at_anything_is_an_answer_or_a_batch_error(data: bytes, count: int) -> None:
+    with contextlib.suppress(BatchError):
+        assert len(list(glance(data, count))) == count
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("other", CODECS)
+def test_a_batch_packed_anew_is_the_same_but_for_its_codec(codec: Codec, other: Codec) -> None:
+    batch = build_batch(sample(), codec=codec, producer_id=7, producer_epoch=1, base_sequence=3)
+    header = read_header(batch)
+    again = pack_anew(bytes(open_batch(batch, 0, header)), header, other, None)
+    (packed,) = split_batches(memoryview(again))
+    assert packed.codec == other
+    assert list(iterate(again)) == list(iterate(batch))
+    same = {"length": 0, "crc": 0, "attributes": 0}
+    assert packed._replace(**same) == header._replace(**same)

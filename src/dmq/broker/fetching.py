@@ -15,7 +15,6 @@ from dmq.broker.timers import Timer, Timers
 from dmq.errors import DmqError, ErrorCode
 from dmq.storage.reading import FileSlice
 
-
 log = logging.getLogger("dmq.broker")
 
 

@@ -2,7 +2,8 @@
 
 Owns the topic's rules on batches: size, timestamps, codec, keys of compacted topics, full
 validation. One `Intake` per topic, shared by its partitions, replaced when its settings change.
-The common case (keep codec and times, check the header) opens no record.
+The common case (keep codec and times, check the header) opens no record. Opening a large batch takes
+longer than the loop has: `must_open` says so before, and `admit` may then be called in a thread.
 """
 
 from crc32c import crc32c
@@ -22,9 +23,9 @@ from dmq.records import (
     TRANSACTIONAL,
     BatchError,
     BatchHeader,
-    Record,
-    build_batch,
-    iterate,
+    glance,
+    open_batch,
+    pack_anew,
     split_batches,
     stamp_append_time,
     validate_records,
@@ -34,6 +35,8 @@ _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL
 
 OPENED_BYTES_MAX = 64 * 1024 * 1024
 """A batch that must be opened may grow to this: 64 times the default limit on its packed size."""
+GLANCES_MAX = 100
+"""So many plain records are looked at in the loop: less than a switch of threads takes."""
 
 
 class Intake:
@@ -46,10 +49,10 @@ class Intake:
         "_codec",
         "_has_append_time",
         "_is_compacted",
-        "_is_plain",
         "_level",
         "_validates_fully",
         "config",
+        "is_plain",
     )
 
     def __init__(self, config: TopicConfig) -> None:
@@ -61,16 +64,29 @@ class Intake:
         self._is_compacted = "compact" in config.cleanup_policy
         self._validates_fully = config.record_validation == "full"
         self._codec, self._level = _codec_of(config)
-        self._is_plain = not (
+        self.is_plain = not (
             self._has_append_time
             or self._is_compacted
             or self._validates_fully
             or self._codec is not None
         )
 
+    def must_open(self, data: memoryview) -> bool:
+        """Whether `admit` will open this batch and take its time."""
+        if self.is_plain or not HEADER_SIZE <= len(data) <= self._bytes_max:
+            return False
+        header = BatchHeader._make(HEADER.unpack_from(data))
+        if self._packs_anew(header):
+            return True
+        opens = self._is_compacted or self._validates_fully
+        return opens and (header.codec != Codec.NONE or header.record_count > GLANCES_MAX)
+
+    def _packs_anew(self, header: BatchHeader) -> bool:
+        return self._codec is not None and self._codec != header.codec
+
     def admit(self, data: memoryview, now: int) -> tuple[memoryview, int]:
         """(batch, append time or -1). Raises BatchError with the producer's code."""
-        if self._is_plain and self._is_plainly_good(data, now):
+        if self.is_plain and self._is_plainly_good(data, now):
             return data, -1
         return self._admit_with_care(data, now)
 
@@ -112,7 +128,7 @@ class Intake:
             raise BatchError(
                 ErrorCode.INVALID_TIMESTAMP, "producers must not set the LogAppendTime flag"
             )
-        if self._is_plain:
+        if self.is_plain:
             self._check_times(header.base_timestamp, header.max_timestamp, now)
             return data, -1
         return self._admit_opened(data, header, now)
@@ -135,34 +151,25 @@ class Intake:
         self, data: memoryview, header: BatchHeader, now: int
     ) -> tuple[memoryview, int]:
         """Topics that open batches or change them."""
-        if self._validates_fully:
-            validate_records(data, [header], OPENED_BYTES_MAX)
+        packs_anew = self._packs_anew(header)
+        if packs_anew or self._validates_fully or self._is_compacted:
+            opened = bytes(open_batch(data, 0, header, OPENED_BYTES_MAX))
+            if self._validates_fully:
+                validate_records(opened, header)
+            if self._is_compacted:
+                _check_keys(opened, header)
+            if packs_anew:
+                data = self._pack(opened, header)
         if not self._has_append_time:
             self._check_times(header.base_timestamp, header.max_timestamp, now)
-        packs_anew = self._codec is not None and self._codec != header.codec
-        if self._is_compacted or packs_anew:
-            records = list(iterate(data, 0, header, OPENED_BYTES_MAX))
-            if self._is_compacted:
-                _check_keys(records)
-            if packs_anew:
-                data = self._pack(records, header)
         if self._has_append_time:
             stamp_append_time(data, 0, now)
         return data, now if self._has_append_time else -1
 
-    def _pack(self, records: list[Record], header: BatchHeader) -> memoryview:
+    def _pack(self, opened: bytes, header: BatchHeader) -> memoryview:
         """The same batch in the topic's codec."""
         assert self._codec is not None
-        batch = build_batch(
-            records,
-            base_offset=header.base_offset,
-            codec=self._codec,
-            attributes=header.attributes & ~7,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            level=self._level,
-        )
+        batch = pack_anew(opened, header, self._codec, self._level)
         if len(batch) > self._bytes_max:
             raise BatchError(
                 ErrorCode.MESSAGE_TOO_LARGE,
@@ -172,8 +179,8 @@ class Intake:
         return memoryview(batch)
 
 
-def _check_keys(records: list[Record]) -> None:
-    if any(record.key is None for record in records):
+def _check_keys(opened: bytes, header: BatchHeader) -> None:
+    if not all(record.has_key for record in glance(opened, header.record_count)):
         raise BatchError(
             ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key"
         )

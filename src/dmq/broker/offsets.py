@@ -1,14 +1,15 @@
 """The verb `list_offset`: an offset by time, or an end of the log.
 
-Reads at most one batch: the time index leads to it and its records are opened to find the first that
-is new enough.
+A time leads by the time index to at most one batch, whose records must be opened to find the first
+that is new enough: that is the caller's, in a thread, because it may take long (`Sought.open`).
 """
 
 from typing import NamedTuple
 
 from dmq.broker.partition import Partition
 from dmq.errors import ErrorCode, KafkaError
-from dmq.records import iterate
+from dmq.records import glance, open_batch, read_header
+from dmq.storage.reading import FoundBatch
 
 LATEST = -1
 EARLIEST = -2
@@ -26,7 +27,32 @@ class FoundOffset(NamedTuple):
     leader_epoch: int = -1
 
 
-def list_offset(partition: Partition, timestamp: int) -> FoundOffset:
+class Sought(NamedTuple):
+    """A batch that has the record, if there is one."""
+
+    batch: FoundBatch
+    timestamp: int
+    start: int
+    end: int
+    """Offsets of the log between which the record must lie."""
+
+    def open(self) -> FoundOffset:
+        """The first record of that time or later. Blocks. Raises BatchError, OSError."""
+        data = self.batch.slice.pread()
+        header = read_header(data)
+        base, first = header.base_offset, header.base_timestamp
+        for seen in glance(bytes(open_batch(data, 0, header)), header.record_count):
+            offset = base + seen.offset_delta
+            time = header.max_timestamp if header.has_log_append_time else first + seen.time_delta
+            if time >= self.timestamp and offset >= self.start:
+                return FoundOffset(offset, time, self.batch.epoch) if offset < self.end else NONE
+        return NONE
+
+
+NONE = FoundOffset()
+
+
+def list_offset(partition: Partition, timestamp: int) -> FoundOffset | Sought:
     """The offset that `timestamp` (or one of the names above) stands for. Raises KafkaError."""
     if not partition.is_serving:
         raise KafkaError(
@@ -38,35 +64,17 @@ def list_offset(partition: Partition, timestamp: int) -> FoundOffset:
         start = partition.log_start_offset
         return FoundOffset(start, -1, partition.epoch_at(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return FoundOffset()
-    if timestamp == MAX_TIMESTAMP:
-        return _newest(partition)
+        return NONE
+    if timestamp == MAX_TIMESTAMP:  # The first of the newest among the committed ones (KIP-734).
+        newest = partition.log.find_max_timestamp(partition.high_watermark)
+        return NONE if newest is None else _sought(partition, newest, newest.max_timestamp)
     if timestamp < 0:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is no timestamp and names no offset"
         )
-    return _first_since(partition, timestamp)
+    found = partition.log.find_timestamp(timestamp, partition.high_watermark)
+    return NONE if found is None else _sought(partition, found, timestamp)
 
 
-def _first_since(partition: Partition, timestamp: int) -> FoundOffset:
-    high_watermark = partition.high_watermark
-    found = partition.log.find_timestamp(timestamp, high_watermark)
-    if found is None:
-        return FoundOffset()
-    for record in iterate(found.slice.pread()):
-        if record.timestamp >= timestamp and partition.log_start_offset <= record.offset:
-            if record.offset >= high_watermark:
-                break
-            return FoundOffset(record.offset, record.timestamp, found.epoch)
-    return FoundOffset()
-
-
-def _newest(partition: Partition) -> FoundOffset:
-    """The first record with the greatest timestamp among the committed ones (KIP-734)."""
-    found = partition.log.find_max_timestamp(partition.high_watermark)
-    if found is None:
-        return FoundOffset()
-    for record in iterate(found.slice.pread()):
-        if record.timestamp == found.max_timestamp:
-            return FoundOffset(record.offset, record.timestamp, found.epoch)
-    return FoundOffset()
+def _sought(partition: Partition, batch: FoundBatch, timestamp: int) -> Sought:
+    return Sought(batch, timestamp, partition.log_start_offset, partition.high_watermark)

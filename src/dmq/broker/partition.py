@@ -143,13 +143,14 @@ class Partition:
         Raises BatchError or StorageError; then nothing was appended (definite).
         """
         batch, append_time = self.intake.admit(records, now)
-        return self._stage(batch, append_time)
+        return self.append_admitted(batch, append_time)
 
     def append_own(self, batch: bytearray) -> Append:
         """Stage a batch that the broker itself made (machines' records)."""
-        return self._stage(memoryview(batch), -1)
+        return self.append_admitted(memoryview(batch), -1)
 
-    def _stage(self, batch: memoryview, append_time: int) -> Append:
+    def append_admitted(self, batch: memoryview, append_time: int) -> Append:
+        """Stage a batch that the intake has admitted. Raises StorageError."""
         log = self.log
         base_offset = log.end_offset
         stamp(batch, 0, base_offset, self.leader_epoch)

@@ -73,6 +73,11 @@ class Replicas:
             )
         return partition
 
+    def intake(self, topic: str, topic_id: UUID) -> Intake | None:
+        """The rules of a topic by name or, where given, id; None if it is not here."""
+        local = self.topics.get(topic) if topic_id == NIL_UUID else self.by_id.get(topic_id)
+        return None if local is None else local.intake
+
     def all_partitions(self) -> list[Partition]:
         return [
             partition

@@ -97,6 +97,8 @@ class Runtime:
         self._doors: list[Door] = []
         self._syncer = Syncer(self._loop)
         self.workers = Workers(self._loop, WORKER_COUNT)
+        self._openers = Workers(self._loop, 1)
+        """Apart from the others: it computes, and no flush must wait for that."""
         self._turn_is_due = False
         self._is_syncing = False
         self._is_ending = False
@@ -170,6 +172,7 @@ class Runtime:
             Clocks(wall_ms, steady_ms),
             uuid.uuid4,
             self.node.backlog,
+            self._openers,
         )
         self.metadata.load(changes.loading)
         changes.loaded()
@@ -333,6 +336,7 @@ class Runtime:
         for door in self._doors:
             door.close()
         self.workers.close()
+        self._openers.close()
         self._syncer.close()
 
     async def stop(self) -> None:
@@ -350,6 +354,7 @@ class Runtime:
         await self._no_sync()  # However long: what was begun can't be taken back.
         self._compactor.kill()
         self.workers.close()
+        self._openers.close()
         self._syncer.close()
         await asyncio.sleep(0)  # Let the threads' last reports arrive: one may be a failure.
         self._close_store()

@@ -4,8 +4,8 @@ Owns no state of its own beyond the producer ids it hands out; it joins the meta
 exists), the replicas (what is here) and the fetcher (who waits). Doors know nothing behind it.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from dmq.broker.admin import Admin
@@ -13,12 +13,12 @@ from dmq.broker.answer import Answer
 from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
-from dmq.broker.offsets import FoundOffset, list_offset
+from dmq.broker.offsets import FoundOffset, Sought, list_offset
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
 from dmq.config.broker import BrokerConfig
 from dmq.config.settings import Settings
-from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import AllocateProducerIds, ProducerIds
 from dmq.machines.machine import Command
@@ -29,6 +29,10 @@ from dmq.types import NO_EPOCH, NO_LEADER
 
 R = TypeVar("R")
 M = TypeVar("M")
+N = TypeVar("N")
+
+SLICE = 250
+"""Topics told per pass of the loop: a few milliseconds."""
 
 
 class BrokerView(NamedTuple):
@@ -64,6 +68,15 @@ class Identity(NamedTuple):
     rack: str | None
 
 
+class Aside(Protocol):
+    """Ways out of the loop's present pass: a thread beside it, or its next pass."""
+
+    def submit(
+        self, work: Callable[[], object], done: Callable[[BaseException | None], None]
+    ) -> None: ...
+    def soon(self, callback: Callable[[], None]) -> None: ...
+
+
 class Clocks(NamedTuple):
     """Two clocks in ms: `wall` is set by people and may jump, so only records are stamped with it;
     `steady` is for deadlines and durations, and means nothing outside of this process."""
@@ -86,6 +99,7 @@ class Service:
         clocks: Clocks,
         new_uuid: Callable[[], UUID],
         backlog: Backlog,
+        aside: Aside,
     ) -> None:
         self.identity = identity
         self.config = config
@@ -93,6 +107,8 @@ class Service:
         self.backlog = backlog
         self.now, self.steady_now = clocks
         self.find = replicas.find
+        self.intake = replicas.intake
+        self._aside = aside
         self.endpoints: dict[str, tuple[str, int]] = {}
         """By listener: the address that clients are told. The runtime fills it when it listens."""
         self.broker_epoch = -1
@@ -153,12 +169,6 @@ class Service:
     def topic_names(self) -> list[str]:
         return list(self._replicas.topics)
 
-    def all_topics(self) -> list[TopicView]:
-        by_id = self._replicas.by_id
-        return [
-            self._view(topic) for topic in self.cluster.topics.values() if topic.topic_id in by_id
-        ]
-
     def _view(self, topic: TopicState) -> TopicView:
         local = self._replicas.by_id[topic.topic_id]
         partitions: list[PartitionView] = []
@@ -185,25 +195,24 @@ class Service:
         """Give the metadata machine a command of `machines.commands`."""
         return self._metadata.submit(command, self.now())
 
+    def when_settled(self, callback: Callable[[bool], None]) -> None:
+        """Call when all that the metadata says now is committed: what was read from it may go out
+        (SPEC §7: reads wait too). With False if the disk refused some of it instead."""
+        self._metadata.partition.when_committed(lambda code: callback(code is ErrorCode.NONE))
+
     def answer_settled(self, make: Callable[[], M], reply: Callable[[M], None]) -> None:
-        """`make` an answer from the newest metadata; `reply` when what it rests on is committed,
-        or with another one if the disk refused that (SPEC §7: reads wait too)."""
+        """`make` an answer from the metadata; `reply` when what it rests on is settled."""
         message = make()
-
-        def settled(code: ErrorCode) -> None:
-            if code is ErrorCode.NONE:
-                reply(message)
-            else:
-                self.answer_settled(make, reply)
-
-        self._metadata.partition.when_committed(settled)
+        self.when_settled(
+            lambda is_true: reply(message) if is_true else self.answer_settled(make, reply)
+        )
 
     def _settings(self) -> Settings:
         return self._replicas.settings
 
     # --- records -----------------------------------------------------------------------------
 
-    def list_offset(self, partition: Partition, timestamp: int) -> FoundOffset:
+    def list_offset(self, partition: Partition, timestamp: int) -> FoundOffset | Sought:
         return list_offset(partition, timestamp)
 
     def delete_records(self, partition: Partition, offset: int) -> Answer[int]:
@@ -216,6 +225,47 @@ class Service:
                 f"can't delete up to {offset}: the high watermark is {partition.high_watermark}",
             )
         return partition.trim(offset)
+
+    # --- long work ---------------------------------------------------------------------------
+
+    def beside(self, work: Callable[[], M]) -> Answer[M]:
+        """Run `work`, which blocks or computes for long, beside the loop. It may raise DmqError and
+        OSError; anything else ends the broker."""
+        answer: Answer[M] = Answer()
+        values: list[M] = []
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                answer.resolve(values[0])
+            elif isinstance(error, OSError):
+                answer.fail(StorageError(str(error)))
+            elif isinstance(error, DmqError):
+                answer.fail(error)
+            else:
+                raise error
+
+        self._aside.submit(lambda: values.append(work()), done)
+        return answer
+
+    def in_slices(
+        self,
+        items: Sequence[N],
+        make: Callable[[N], M],
+        done: Callable[[list[M]], None],
+        step: int = SLICE,
+    ) -> None:
+        """`done` with `make` of each item: `step` of them per pass of the loop."""
+        made: list[M] = []
+
+        def go_on() -> None:
+            at = len(made)
+            made.extend(map(make, items[at : at + step]))
+            if len(made) < len(items):
+                self._aside.soon(go_on)
+            else:
+                done(made)
+
+        go_on()
 
     # --- producers ---------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Blocking work beside the loop: one thread that syncs turns, a few that warm cold pages and flush.
+"""Work beside the loop: one thread that syncs turns, a few that warm cold pages and flush, one that
+opens batches.
 
 A thread must win the interpreter lock to report, so each piece of work reports once. Called by the
 runtime only.
@@ -54,6 +55,10 @@ class Workers:
                 self._loop.call_soon_threadsafe(done, error)
 
         self._pool.submit(run)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call in the loop's next pass."""
+        self._loop.call_soon(callback)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

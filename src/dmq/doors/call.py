@@ -1,6 +1,7 @@
 """One request on one connection: what a handler gets to know, and where it leaves its answer."""
 
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +57,19 @@ class Call:
 
     def reply(self, message: object) -> None:
         """Answer with `message` of this API's response type."""
+        if not self.connection.is_closed:
+            assert self.encode is not None
+            self._send(self.encode(message))
+
+    def reply_large(self, message: object) -> None:
+        """Answer with a message that takes longer to encode than the loop has."""
+        assert self.encode is not None
+        encoded = self.connection.door.service.beside(partial(self.encode, message))
+        encoded.on_done(lambda parts: self._send(parts.get()))
+
+    def _send(self, parts: list[Any]) -> None:
         if self.connection.is_closed:
             return
-        assert self.encode is not None
-        parts = self.encode(message)
         frame_header, header_bytes = (
             (_FLEXIBLE, 5) if self.has_flexible_header else (_INFLEXIBLE, 4)
         )

@@ -36,7 +36,9 @@ class Connection:
         "_calls",
         "_fd",
         "_flush_is_due",
+        "_held_frames",
         "_is_ending",
+        "_is_held",
         "_is_reading",
         "_is_warming",
         "_is_writing",
@@ -69,7 +71,8 @@ class Connection:
         self._outbox = Outbox()
         self._calls: deque[Call] = deque()
         self._is_reading = self._is_writing = self._is_warming = self._flush_is_due = False
-        self._is_ending = False
+        self._is_ending = self._is_held = False
+        self._held_frames: deque[bytearray] = deque()
         self.is_closed = False
         self.has_produced = False
         self.in_flight_bytes = 0
@@ -98,11 +101,11 @@ class Connection:
                 if frames is None:
                     self.close("")
                     return
-                for frame in frames:
-                    self._take(frame)
-                    if self.is_closed:
-                        return
-                if not self._is_within_bounds():
+                self._held_frames.extend(frames)
+                self._take_frames()
+                if self.is_closed:
+                    return
+                if self._is_held or not self._is_within_bounds():
                     self._pause_reading()
                     return
         except BlockingIOError:
@@ -111,6 +114,27 @@ class Connection:
             self._close_after_answers(f"broke the protocol: {error}")
         except OSError as error:
             self.close(f"is gone: {error}")
+
+    def _take_frames(self) -> None:
+        frames = self._held_frames
+        while frames and not self._is_held and not self.is_closed:
+            self._take(frames.popleft())
+
+    def hold(self) -> None:
+        """Take no further request until `release`: the order of what they do must stay."""
+        assert not self._is_held
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        if self.is_closed or self._is_ending:
+            return
+        try:
+            self._take_frames()
+        except ProtocolError as error:
+            self._close_after_answers(f"broke the protocol: {error}")
+        if not self._is_reading and not self.is_closed:
+            self.room_again()
 
     def _take(self, frame: bytearray) -> None:
         header = registry.decode_request_header(frame)
@@ -134,7 +158,7 @@ class Connection:
 
     def room_again(self) -> None:
         """The door has room for requests again; go on reading if our own bounds allow it."""
-        if not self._is_ending and self._is_within_bounds():
+        if not self._is_ending and not self._is_held and self._is_within_bounds():
             self._resume_reading()
 
     # --- out ---------------------------------------------------------------------------------
@@ -252,6 +276,7 @@ class Connection:
                 if call.on_cancel is not None:
                     call.on_cancel()
         self._calls.clear()
+        self._held_frames.clear()
         self._outbox.clear()
         self._sock.close()
         self.door.closed(self)

@@ -9,7 +9,10 @@ Skipped: producer sequences and transactions (the batch is stored as it is).
 """
 
 from collections.abc import Callable
+from functools import partial
 
+from dmq.broker.answer import Answer
+from dmq.broker.intake import Intake
 from dmq.broker.partition import Append, Partition
 from dmq.broker.service import Service
 from dmq.codecs import Codec
@@ -30,17 +33,65 @@ _ATTRIBUTES_AT = 22
 """Low byte of the attributes in a batch, which has the codec."""
 
 
+Opened = dict[int, tuple[memoryview, int] | BatchError]
+"""What the intake said of batches that it had to open, by identity of the request's part."""
+
+
 def handle(service: Service, call: Call, request: ProduceRequest) -> None:
+    slow = _to_open(service, request)
+    if not slow:
+        _produce(service, call, request)
+        return
+    call.connection.hold()
+
+    def opened(answer: Answer[Opened]) -> None:
+        if not call.connection.is_closed:
+            _produce(service, call, request, answer.get())
+            call.connection.release()
+
+    service.beside(partial(_open_all, slow, service.now())).on_done(opened)
+
+
+def _to_open(
+    service: Service, request: ProduceRequest
+) -> list[tuple[Intake, PartitionProduceData]]:
+    """Batches of topics that look inside, unless they are small."""
+    found: list[tuple[Intake, PartitionProduceData]] = []
+    for topic in request.topic_data:
+        intake = service.intake(topic.name, topic.topic_id)
+        if intake is not None and not intake.is_plain:
+            found += [
+                (intake, data)
+                for data in topic.partition_data
+                if data.records is not None and intake.must_open(memoryview(data.records))
+            ]
+    return found
+
+
+def _open_all(slow: list[tuple[Intake, PartitionProduceData]], now: int) -> Opened:
+    """In a thread: nobody else has this request now."""
+    opened: Opened = {}
+    for intake, data in slow:
+        try:
+            opened[id(data)] = intake.admit(memoryview(data.records or b""), now)
+        except BatchError as error:
+            opened[id(data)] = error
+    return opened
+
+
+def _produce(
+    service: Service, call: Call, request: ProduceRequest, opened: Opened | None = None
+) -> None:
     acks = request.acks
     if acks == 0:
-        _produce_unanswered(service, call, request)
+        _produce_unanswered(service, call, request, opened)
         return
     if acks in (-1, 1) and len(request.topic_data) == 1:
         topic = request.topic_data[0]
         if len(topic.partition_data) == 1:
-            _produce_one(service, call, request.timeout_ms, topic)
+            _produce_one(service, call, request.timeout_ms, topic, opened)
             return
-    production = _Production(service, call, request.timeout_ms)
+    production = _Production(service, call, request.timeout_ms, opened)
     if acks not in (-1, 1):
         production.refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
         return
@@ -49,7 +100,9 @@ def handle(service: Service, call: Call, request: ProduceRequest) -> None:
     production.all_added()
 
 
-def _produce_one(service: Service, call: Call, timeout_ms: int, topic: TopicProduceData) -> None:
+def _produce_one(
+    service: Service, call: Call, timeout_ms: int, topic: TopicProduceData, opened: Opened | None
+) -> None:
     """A single partition: the usual request of many small producers, on the shortest way."""
     name, topic_id = topic.name, topic.topic_id
     data = topic.partition_data[0]
@@ -59,7 +112,7 @@ def _produce_one(service: Service, call: Call, timeout_ms: int, topic: TopicProd
         call.reply(ProduceResponse([TopicProduceResponse(name, topic_id, [result])]))
 
     try:
-        partition, append = _append(service, call, topic, data, now)
+        partition, append = _append(service, call, topic, data, now, opened)
     except DmqError as error:
         answer(PartitionProduceResponse(index, error.code, -1, error_message=str(error)))
         return
@@ -81,11 +134,14 @@ def _produce_one(service: Service, call: Call, timeout_ms: int, topic: TopicProd
 class _Production:
     """One request's partitions until the last of them has its outcome."""
 
-    __slots__ = ("_call", "_deadline", "_now", "_response", "_service", "_waiting")
+    __slots__ = ("_call", "_deadline", "_now", "_opened", "_response", "_service", "_waiting")
 
-    def __init__(self, service: Service, call: Call, timeout_ms: int) -> None:
+    def __init__(
+        self, service: Service, call: Call, timeout_ms: int, opened: Opened | None
+    ) -> None:
         self._service = service
         self._call = call
+        self._opened = opened
         self._now = service.now()
         self._deadline = service.steady_now() + max(timeout_ms, 1)
         self._response = ProduceResponse(responses=[])
@@ -98,7 +154,9 @@ class _Production:
             answer = PartitionProduceResponse(index=data.index, base_offset=-1)
             answers.append(answer)
             try:
-                partition, append = _append(self._service, self._call, topic, data, self._now)
+                partition, append = _append(
+                    self._service, self._call, topic, data, self._now, self._opened
+                )
             except DmqError as error:
                 answer.error_code = error.code
                 answer.error_message = str(error)
@@ -144,6 +202,7 @@ def _append(
     topic: TopicProduceData,
     data: PartitionProduceData,
     now: int,
+    opened: Opened | None,
 ) -> tuple[Partition, Append]:
     partition = service.find(topic.name, topic.topic_id, data.index)
     records = data.records
@@ -154,14 +213,21 @@ def _append(
         raise BatchError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
         )
-    return partition, partition.append(records, now)
+    admitted = None if opened is None else opened.get(id(data))
+    if admitted is None:
+        return partition, partition.append(records, now)
+    if isinstance(admitted, BatchError):
+        raise admitted
+    return partition, partition.append_admitted(*admitted)
 
 
 def _codec_of(records: memoryview) -> int:
     return records[_ATTRIBUTES_AT] & 7 if len(records) > _ATTRIBUTES_AT else Codec.NONE
 
 
-def _produce_unanswered(service: Service, call: Call, request: ProduceRequest) -> None:
+def _produce_unanswered(
+    service: Service, call: Call, request: ProduceRequest, opened: Opened | None
+) -> None:
     """acks=0: the only way to report a failure is to close the connection.
 
     The call lasts until its batches are durable all the same: its bytes are in memory until then.
@@ -180,7 +246,7 @@ def _produce_unanswered(service: Service, call: Call, request: ProduceRequest) -
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
-                _, append = _append(service, call, topic, data, now)
+                _, append = _append(service, call, topic, data, now, opened)
             except DmqError as error:
                 call.hang_up(f"produced with acks=0 and failed: {error}")
                 return

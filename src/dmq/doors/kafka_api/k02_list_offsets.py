@@ -7,8 +7,10 @@ does not know yet is OFFSET_NOT_AVAILABLE (5) or, for older clients, LEADER_NOT_
 """
 
 from collections import Counter
+from functools import partial
 
 from dmq.broker.fetching import code_of
+from dmq.broker.offsets import FoundOffset, Sought
 from dmq.broker.service import Service
 from dmq.doors.call import Call
 from dmq.errors import DmqError, ErrorCode
@@ -33,33 +35,56 @@ def handle(service: Service, call: Call, request: ListOffsetsRequest) -> None:
         for wanted in topic.partitions
     )
     topics: list[ListOffsetsTopicResponse] = []
+    sought: list[tuple[ListOffsetsPartitionResponse, Sought]] = []
     for topic in request.topics:
         answers: dict[int, ListOffsetsPartitionResponse] = {}
         for wanted in topic.partitions:
             index = wanted.partition_index
+            answer = answers[index] = ListOffsetsPartitionResponse(index)
             if counts[topic.name, index] > 1:
-                answers[index] = ListOffsetsPartitionResponse(index, ErrorCode.INVALID_REQUEST)
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                continue
+            found = _find(service, call, topic.name, wanted)
+            if isinstance(found, Sought):
+                sought.append((answer, found))
             else:
-                answers[index] = _answer(service, call, topic.name, wanted)
+                _tell(answer, found)
         topics.append(ListOffsetsTopicResponse(topic.name, [*answers.values()]))
-    call.reply(ListOffsetsResponse(topics=topics))
+    response = ListOffsetsResponse(topics=topics)
+    if sought:
+        service.beside(partial(_open_all, sought)).on_done(lambda _: call.reply(response))
+    else:
+        call.reply(response)
 
 
-def _answer(
+def _open_all(sought: list[tuple[ListOffsetsPartitionResponse, Sought]]) -> None:
+    """In a thread: nobody else has these answers now."""
+    for answer, one in sought:
+        try:
+            _tell(answer, one.open())
+        except (DmqError, OSError) as error:
+            _tell(answer, code_of(error))
+
+
+def _tell(answer: ListOffsetsPartitionResponse, found: FoundOffset | ErrorCode) -> None:
+    if isinstance(found, FoundOffset):
+        answer.offset, answer.timestamp, answer.leader_epoch = found
+    else:
+        answer.error_code = found
+
+
+def _find(
     service: Service, call: Call, topic: str, wanted: ListOffsetsPartition
-) -> ListOffsetsPartitionResponse:
+) -> FoundOffset | Sought | ErrorCode:
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < 0 and call.version < NAMES_SINCE.get(timestamp, call.version + 1):
-        return ListOffsetsPartitionResponse(index, ErrorCode.UNSUPPORTED_VERSION)
+        return ErrorCode.UNSUPPORTED_VERSION
     try:
         partition = service.find(topic, NIL_UUID, index)
         partition.check_epoch(wanted.current_leader_epoch)
-        found = service.list_offset(partition, timestamp)
+        return service.list_offset(partition, timestamp)
     except (DmqError, OSError) as error:
         code = code_of(error)
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and call.version < OFFSET_NOT_AVAILABLE_SINCE:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-        return ListOffsetsPartitionResponse(index, code)
-    return ListOffsetsPartitionResponse(
-        index, ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch
-    )
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return code

@@ -10,6 +10,7 @@ There is no authorizer: everybody may do everything.
 """
 
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from dmq.broker.answer import Answer
@@ -28,27 +29,36 @@ from dmq.wire.messages.k03_metadata import (
 
 AUTO_CREATION_IS_ASKED_SINCE = 4
 BY_ID_SINCE = 12
+ENCODED_IN_LOOP_MAX = 1000
+"""Topics; to encode more of them takes longer than the loop has."""
+
+
+Wanted = tuple[str | None, UUID]
+"""Name and id, either of which may be missing."""
 
 
 def handle(service: Service, call: Call, request: MetadataRequest) -> None:
-    def reply(topics: Callable[[], list[MetadataResponseTopic]]) -> None:
-        service.answer_settled(lambda: _response(service, call, request, topics()), call.reply)
+    def reply(wanted: list[Wanted], tell: Callable[[Wanted], MetadataResponseTopic]) -> None:
+        """Tell of each topic; not all in one go if they are many."""
+        service.in_slices(wanted, tell, partial(_reply, service, call, request))
 
+    look_up = partial(_look_up, service)
     if request.topics is None or (call.version == 0 and not request.topics):
-        reply(lambda: [_topic(view) for view in service.all_topics()])
+        every = [(name, NIL_UUID) for name in service.topic_names()]
+        service.in_slices(every, look_up, partial(_reply_all, service, call, request))
         return
     wanted = list(dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics))
     if call.version < BY_ID_SINCE and any(
         name is None or topic_id != NIL_UUID for name, topic_id in wanted
     ):
-        reply(lambda: [_refused(name, topic_id) for name, topic_id in wanted])
+        reply(wanted, _refused)
         return
     may_create = call.version < AUTO_CREATION_IS_ASKED_SINCE or request.allow_auto_topic_creation
     missing = [
         name for name, topic_id in wanted if name and topic_id == NIL_UUID and not service.has(name)
     ]
     if not missing or not (may_create and service.config.auto_create_topics_enable):
-        reply(lambda: [_look_up(service, *one) for one in wanted])
+        reply(wanted, look_up)
         return
 
     def on_created(answer: Answer[dict[str, KafkaError | None]]) -> None:
@@ -56,19 +66,20 @@ def handle(service: Service, call: Call, request: MetadataRequest) -> None:
             failed = {name: error.code for name, error in answer.get().items() if error is not None}
         except DmqError as error:  # All of them: the disk refused.
             failed = dict.fromkeys(missing, error.code)
-        reply(
-            lambda: [
-                _failed(name, failed[name])
-                if name is not None and name in failed and not service.has(name)
-                else _look_up(service, name, topic_id)
-                for name, topic_id in wanted
-            ]
-        )
+
+        def tell(one: Wanted) -> MetadataResponseTopic:
+            name = one[0]
+            if name is None or name not in failed or service.has(name):
+                return look_up(one)
+            return _failed(name, failed[name])
+
+        reply(wanted, tell)
 
     service.admin.auto_create(missing).on_done(on_created)
 
 
-def _look_up(service: Service, name: str | None, topic_id: UUID) -> MetadataResponseTopic:
+def _look_up(service: Service, wanted: Wanted) -> MetadataResponseTopic:
+    name, topic_id = wanted
     if topic_id != NIL_UUID:
         view = service.topic_by_id(topic_id)
         if view is None:
@@ -80,15 +91,16 @@ def _look_up(service: Service, name: str | None, topic_id: UUID) -> MetadataResp
     return _topic(view)
 
 
-def _refused(name: str | None, topic_id: UUID) -> MetadataResponseTopic:
+def _refused(wanted: Wanted) -> MetadataResponseTopic:
     """Versions 10 and 11 have a field for ids, but questions by id are allowed later only."""
+    name, topic_id = wanted
     return MetadataResponseTopic(ErrorCode.INVALID_REQUEST, name or "", topic_id)
 
 
-def _failed(name: str | None, code: ErrorCode) -> MetadataResponseTopic:
+def _failed(name: str, code: ErrorCode) -> MetadataResponseTopic:
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:
         code = ErrorCode.LEADER_NOT_AVAILABLE  # Somebody else is creating it just now.
-    return MetadataResponseTopic(code, name or "")
+    return MetadataResponseTopic(code, name)
 
 
 def _topic(view: TopicView) -> MetadataResponseTopic:
@@ -110,6 +122,31 @@ def _topic(view: TopicView) -> MetadataResponseTopic:
             for part in view.partitions
         ],
     )
+
+
+def _reply_all(
+    service: Service, call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> None:
+    """Without those that were deleted while the others were told."""
+    there = [topic for topic in topics if topic.error_code == ErrorCode.NONE]
+    _reply(service, call, request, there)
+
+
+def _reply(
+    service: Service, call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> None:
+    """When what was told is committed; if the disk refused it instead, tell anew."""
+    response = _response(service, call, request, topics)
+
+    def settled(is_true: bool) -> None:
+        if not is_true:
+            handle(service, call, request)
+        elif len(topics) <= ENCODED_IN_LOOP_MAX:
+            call.reply(response)
+        else:
+            call.reply_large(response)
+
+    service.when_settled(settled)
 
 
 def _response(

@@ -6,6 +6,8 @@ broker that they name. Topics, groups and client metrics are answered by any bro
     1  synonyms    3  types and documentation
 """
 
+from functools import partial
+
 from dmq.broker.admin import BROKER, BROKER_LOGGER, TOPIC
 from dmq.broker.service import Service
 from dmq.config.definitions import ConfigSource, ConfigType
@@ -22,13 +24,22 @@ from dmq.wire.messages.k32_describe_configs import (
     DescribeConfigsSynonym,
 )
 
+DESCRIBED_PER_PASS = 10
+"""Resources per pass of the loop; each has dozens of configs."""
+ENCODED_IN_LOOP_MAX = 50
+
 
 def handle(service: Service, call: Call, request: DescribeConfigsRequest) -> None:
-    def answer() -> DescribeConfigsResponse:
-        results = [_describe(service, request, resource) for resource in request.resources]
-        return DescribeConfigsResponse(results=results)
+    def described(results: list[DescribeConfigsResult]) -> None:
+        response = DescribeConfigsResponse(results=results)
+        reply = call.reply if len(results) <= ENCODED_IN_LOOP_MAX else call.reply_large
+        service.when_settled(
+            lambda is_true: reply(response) if is_true else handle(service, call, request)
+        )
 
-    service.answer_settled(answer, call.reply)
+    service.in_slices(
+        request.resources, partial(_describe, service, request), described, step=DESCRIBED_PER_PASS
+    )
 
 
 def _describe(
