@@ -54,6 +54,14 @@ class Atlas:
                 return False
         return True
 
+    def can_recover(self, facts: GroupFacts) -> bool:
+        """Whether all brokers together can: with too few well voters, only if no name is gone."""
+        directories = self._world.metadata.directories
+        if self.has_quorum(facts, set(directories)):
+            return True
+        names = [v for voters in facts.configurations() for v in voters]
+        return all(directories[v.node] == v.directory for v in names)
+
     def rot_was_read(self, broker: "Broker", facts: GroupFacts) -> None:
         """A client got bytes with a wrong CRC: fair only if a bit of this log was flipped."""
         if broker.me not in facts.damaged:

@@ -50,16 +50,23 @@ def make(number: int, count: int, filling: int) -> bytearray:
     return raw
 
 
-def parse(raw: bytes) -> list[Entry]:
-    """All batches of these bytes, each checked by its CRC, as a consumer does."""
+def parse(raw: bytes, *, may_be_cut: bool = False) -> list[Entry]:
+    """All batches of these bytes, each checked by its CRC, as a consumer does.
+
+    `may_be_cut`: a fetch may end in the middle of a batch, which its reader then ignores.
+    """
     entries = []
     at, end = 0, len(raw)
     view = memoryview(raw)
     while at < end:
         if at + HEADER_SIZE > end:
+            if may_be_cut:
+                break
             raise RottenBatchError(f"{end - at} bytes are left over")
         base, length, epoch, _, crc, _, delta, number, *_ = _UNPACK(raw, at)
         stop = at + length + LENGTH_OVERHEAD
+        if may_be_cut and entries and stop > end:
+            break
         if not at + HEADER_SIZE <= stop <= end or crc32c(view[at + CRC_START : stop]) != crc:
             raise RottenBatchError(f"the batch at {base} is bad")
         entries.append(Entry(base, base + delta + 1, epoch, number))

@@ -36,9 +36,9 @@ class Checker:
         """A replica's commit point, in one life of its process."""
 
     def leader_committed(
-        self, group: GroupFacts, voter: Voter, commit: Position, voters: tuple[Voter, ...]
+        self, group: GroupFacts, voter: Voter, commit: Position, sets: tuple[tuple[Voter, ...], ...]
     ) -> None:
-        """A leader moved its commit point."""
+        """A leader moved its commit point, by one of these sets of voters."""
 
     def has_committed(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
         """A replica holds this batch below its commit point."""
@@ -146,14 +146,16 @@ class CommitsAreDurable(Checker):
     name = "commits are durable on a majority"
 
     def leader_committed(
-        self, group: GroupFacts, voter: Voter, commit: Position, voters: tuple[Voter, ...]
+        self, group: GroupFacts, voter: Voter, commit: Position, sets: tuple[tuple[Voter, ...], ...]
     ) -> None:
         if group.shaken or group.is_forfeited:
             return  # Losing a minority's page cache does not take its acknowledgements back.
-        holders = [v for v in voters if v in group.durable and group.durable[v] >= commit]
-        if len(holders) < majority(len(voters)):
-            ends = {v: group.durable.get(v) for v in voters}
-            self.fail(f"{voter} committed {commit}, but durable are {ends}")
+        for voters in sets:
+            holders = [v for v in voters if v in group.durable and group.durable[v] >= commit]
+            if len(holders) >= majority(len(voters)):
+                return
+        ends = {v: group.durable.get(v) for v in sets[-1]}
+        self.fail(f"{voter} committed {commit}, but durable are {ends}")
 
 
 class ReplicasAgree(Checker):
@@ -168,13 +170,14 @@ class ReplicasAgree(Checker):
             self.fail(f"{voter} has {entry}, elsewhere it is {group.entries[entry.end]}")
 
     def _first(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
-        if entry.base != group.high:
-            self.fail(f"{voter} committed {entry}, but the log ends at {group.high}")
+        # What only a damaged replica had committed was not looked at when it was trimmed.
+        if entry.base != group.noted and not (group.was_rotten and entry.base > group.noted):
+            self.fail(f"{voter} committed {entry}, but the log ends at {group.noted}")
         if entry.number in group.by_number:
             self.fail(f"{voter}: attempt {entry.number} is at {group.by_number[entry.number]} too")
         group.entries[entry.end] = entry
         group.by_number[entry.number] = entry
-        group.high = entry.end
+        group.noted = entry.end
 
     def has_mark(self, group: GroupFacts, voter: Voter, mark: Mark) -> None:
         if group.is_forfeited:

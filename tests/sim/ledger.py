@@ -30,11 +30,14 @@ class GroupFacts:
 
     topic_id: UUID
     is_async: bool
+    first_voters: tuple[Voter, ...] = ()
     entries: dict[int, Entry] = field(default_factory=dict)
     """Committed batches, by the offset behind them: a log may begin in the middle of one."""
     by_number: dict[int, Entry] = field(default_factory=dict)
     high: int = 0
     """The greatest offset that any replica ever had as its high watermark."""
+    noted: int = 0
+    """The end of the committed batches that were looked at."""
     log_start: int = 0
     marks: dict[tuple[int, int], Mark] = field(default_factory=dict)
     leaders: dict[int, Voter] = field(default_factory=dict)
@@ -49,6 +52,7 @@ class GroupFacts:
     """Voters of an async group that lost power and were not well since."""
     damaged: dict[Voter, None] = field(default_factory=dict)
     """Voters with flipped bits in their log, until it is whole again."""
+    was_rotten: bool = False
     is_forfeited: bool = False
     """An unclean election, allowed by the rules, gave up what a majority had promised."""
 
@@ -65,6 +69,8 @@ class GroupFacts:
         """Sets of voters that may be in force: of the newest committed mark and of all above it."""
         newest = max(self.marks, default=(-1, -1))
         found: dict[tuple[Voter, ...], None] = {}
+        if newest < (1, 0):
+            found[self.first_voters] = None  # Some may not even know yet that they are voters.
         for marks in self.marks_of.values():
             for mark in marks:
                 if mark[:2] >= newest:
@@ -76,11 +82,11 @@ class Ledger:
     """All groups' facts."""
 
     def __init__(self) -> None:
-        self.groups: dict[tuple[UUID, int], GroupFacts] = {}
+        self.groups: dict[UUID, GroupFacts] = {}
         self.acknowledged = 0
         self.shown = 0
         self.committed = 0
 
-    def add(self, topic_id: UUID, partition: int, is_async: bool) -> GroupFacts:
-        facts = self.groups[topic_id, partition] = GroupFacts(topic_id, is_async)
+    def add(self, topic_id: UUID, is_async: bool, voters: tuple[Voter, ...]) -> GroupFacts:
+        facts = self.groups[topic_id] = GroupFacts(topic_id, is_async, voters)
         return facts

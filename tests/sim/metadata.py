@@ -73,7 +73,7 @@ class Metadata:
     def create(self, name: str, nodes: list[int], *, is_async: bool) -> Topic:
         voters = tuple(Voter(n, self.directories[n]) for n in nodes)
         topic_id = UUID(int=self._world.rng.getrandbits(128) | 1)
-        topic = Topic(name, self._world.ledger.add(topic_id, 0, is_async), voters)
+        topic = Topic(name, self._world.ledger.add(topic_id, is_async, voters), voters)
         self.topics[name] = topic
         self.live.append(topic)
         self.tell_all()
@@ -108,7 +108,7 @@ class Metadata:
             holds = broker.holds(topic)
             if topic.is_deleted or (broker.number not in topic.nodes and broker.me in topic.left):
                 broker.drop(topic)
-            elif broker.number in topic.nodes or holds:
+            elif broker.number in topic.nodes or holds or self.may_begin(topic, broker.me):
                 if holds:
                     topic.left.pop(broker.me, None)
                 broker.host(topic, self.target(topic))

@@ -1,3 +1,260 @@
-"""placeholder"""
+"""Rules broken on purpose, one at a time, as patches of the production code: each must be noticed.
 
-MUTANTS: dict = {}
+A mutant has a mix that makes its kind of trouble likely, and the number of seeds within which a checker,
+or an assertion of the product, must have fired. `python -m tests.sim --mutants` runs all.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+from uuid import UUID
+
+from sim.network import Weather
+from sim.outcome import run_seed
+from sim.swarm import FAULTS, Mix, draw
+
+from dmq.broker.multiraft.replica import Replica
+from dmq.raft import candidate, changing, core, follower, leader, voting
+from dmq.raft.leading import durable_end, leading_of
+from dmq.raft.marks import Marks
+from dmq.raft.progress import Progress
+from dmq.raft.quorum import majority_has
+from dmq.raft.state import State
+from dmq.raft.view import LogView
+from dmq.storage import items, meta, recovery
+from dmq.storage.files import Files
+from dmq.storage.log import Log
+from dmq.storage.meta import Meta
+from dmq.storage.restore import RecoveredLog
+from dmq.storage.turn import Turn
+from dmq.types import Position
+
+Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is broken, where it shows, and how soon."""
+
+    breaks: str
+    patches: tuple[Patch, ...]
+    mix: Callable[[int], Mix]
+    within: int
+
+
+# --- worlds in which they show --------------------------------------------------------------------
+
+
+def _world(names: str, **changes: Any) -> Callable[[int], Mix]:
+    """The seed's own mix, with these faults only, often."""
+    faults = {name: FAULTS[name] for name in names.split()}
+
+    def mix(seed: int) -> Mix:
+        drawn = draw(seed)
+        settings = {"brokers": 3, "replication_factor": 3, "topics": 1, "async_rate": 0.0}
+        return replace(drawn, **{**settings, "faults": faults, "fault_every_ms": 150, **changes})
+
+    return mix
+
+
+_LOSSY = Weather(delay_ms=(0, 10), is_datagram=True, lost=0.02, doubled=0.1, late=0.3)
+_CRASHES = _world("power_cut kill split isolate cut_one_way reset_link trim")
+_POWER = _world("power_cut_all power_cut crash_in_write trim")
+_MEMBERS = _world("change_members split isolate kill transfer", brokers=5)
+_DATAGRAMS = _world("kill split isolate cut_one_way", weather=_LOSSY)
+_WIPES = _world("wipe kill split", brokers=4)
+_UNSYNCED = _world("power_cut kill split isolate", async_rate=1.0)
+
+
+# --- patches --------------------------------------------------------------------------------------
+
+
+def _ack_unsynced(s: State, now: int) -> list[Any]:
+    s.log.durable = max(s.log.durable, s.verified)
+    return _DURABLE(s, now)
+
+
+def _count_learners(s: State, now: int) -> None:
+    replicas = [s.me, *leading_of(s).followers]
+    end = majority_has([durable_end(s, replica) for replica in replicas])
+    if leader.may_commit(s, end) and s.log.commit_to(end):
+        changing.take_next_step(s, now)
+
+
+def _commit_one_less(durable_ends: Any) -> Position:
+    ends = sorted(durable_ends, reverse=True)
+    return ends[max(0, len(ends) // 2 - 1)]
+
+
+def _vote_twice(s: State, sender: Any, epoch: int, end: Position, now: int) -> Any:
+    refusal = _REFUSAL(s, sender, epoch, end, now)
+    return None if refusal is voting.Refusal.VOTED else refusal
+
+
+def _vote_by_record(log: LogView) -> Position:
+    marks = [m for m in log.marks if m.offset < log.end.offset]
+    return Position(marks[-1].epoch if marks else -1, 0, log.end.offset)
+
+
+def _always_cut(self: LogView, prev: Position, marks: Any, end: Position) -> None:
+    if self.has(end) and self.commit <= end < self.end:
+        self.cut(end)
+    _JOIN(self, prev, marks, end)
+
+
+def _trust_the_sync(self: LogView, stable: Position) -> bool:
+    before, self.durable = self.durable, max(self.durable, min(stable, self.end))
+    return self.durable > before
+
+
+def _has_by_offset(self: LogView, p: Position) -> bool:
+    return bool(self.marks.items) and p.offset <= self.end.offset
+
+
+def _cut_keeps_voters(self: Marks, p: Position) -> Marks:
+    kept = [m for m in self.items if m[:2] <= p[:2]]
+    return Marks((*kept[:-1], kept[-1]._replace(voters=self.last.voters)))
+
+
+def _forget_nothing(self: Progress, session: int, start: Position, now: int) -> None:
+    self.session = session
+    self.probe(start, now)
+
+
+def _hard_without_vote(hard: items.Hard) -> bytes:
+    return _ENCODE_HARD(hard._replace(vote=None))
+
+
+_names: dict[int, UUID] = {}
+
+
+def _same_name(files: Files) -> Meta:
+    """The first directory id that this broker's dice gave out, for ever."""
+    made = _FORMAT(files)
+    number = getattr(files, "owner", 0)
+    made = Meta(_names.setdefault(number, made.directory_id))
+    meta.save(files, made)
+    return made
+
+
+def _well_again(self: RecoveredLog, host: Any) -> Log:
+    log = _MAKE_LOG(self, host)
+    log.is_recovering = False
+    return log
+
+
+def _read_to_the_end(self: Replica, offset: int, bytes_max: int, **options: Any) -> Any:
+    high, self.high_watermark = self.high_watermark, self.log.end_offset
+    try:
+        return _READ(self, offset, bytes_max, **options)
+    finally:
+        self.high_watermark = high
+
+
+_DURABLE = follower.durable
+_REFUSAL = voting._refusal
+_JOIN = LogView.join
+_ENCODE_HARD = items.encode_hard
+_FORMAT = recovery.format_directory
+_MAKE_LOG = RecoveredLog.make_log
+_READ = Replica.read
+
+
+MUTANTS: dict[str, Mutant] = {
+    "ack_before_sync": Mutant(
+        "a follower acknowledges what is only in its page cache",
+        ((follower, "durable", _ack_unsynced),),
+        _CRASHES,
+        5,
+    ),
+    "turns_without_sync": Mutant(
+        "a turn ends before it is synced",
+        ((Turn, "needs_sync", property(lambda self: False)),),
+        _POWER,
+        5,
+    ),
+    "commit_by_a_minority": Mutant(
+        "one voter too few makes a commit",
+        ((leader, "majority_has", _commit_one_less),),
+        _CRASHES,
+        5,
+    ),
+    "count_learners": Mutant(
+        "learners count in commits", ((leader, "advance_commit", _count_learners),), _MEMBERS, 30
+    ),
+    "vote_not_durable": Mutant(
+        "the vote is not part of the hard state",
+        ((items, "encode_hard", _hard_without_vote),),
+        _POWER,
+        30,
+    ),
+    "vote_twice": Mutant(
+        "a vote is given twice in an epoch", ((voting, "_refusal", _vote_twice),), _CRASHES, 60
+    ),
+    "vote_by_offset": Mutant(
+        "a shorter log of a newer epoch is refused, a longer old one elected",
+        ((voting, "is_up_to_date", lambda theirs, own: theirs.offset >= own.offset),),
+        _CRASHES,
+        60,
+    ),
+    "vote_by_record": Mutant(
+        "votes look at the last record's epoch and ignore marks",
+        ((voting, "election_end", _vote_by_record), (candidate, "election_end", _vote_by_record)),
+        _CRASHES,
+        60,
+    ),
+    "match_by_offset": Mutant(
+        "logs are compared by offset only", ((LogView, "has", _has_by_offset),), _CRASHES, 60
+    ),
+    "always_cut": Mutant(
+        "an old append cuts what came after it", ((LogView, "join", _always_cut),), _DATAGRAMS, 30
+    ),
+    "ack_unchecked": Mutant(
+        "what was cut during a sync is acknowledged when it returns",
+        ((LogView, "turn_ends", _trust_the_sync),),
+        _CRASHES,
+        60,
+    ),
+    "no_rollback": Mutant(
+        "a cut change of voters stays in force", ((Marks, "cut", _cut_keeps_voters),), _MEMBERS, 60
+    ),
+    "any_session": Mutant(
+        "messages of an old session count",
+        (
+            (core, "is_current", lambda s, sender, session: s.links.session(sender) > 0),
+            (Progress, "begin_session", _forget_nothing),
+        ),
+        _UNSYNCED,
+        100,
+    ),
+    "wiped_keeps_name": Mutant(
+        "an empty disk comes back under its old name",
+        ((recovery, "format_directory", _same_name),),
+        _WIPES,
+        10,
+    ),
+    "recovering_votes": Mutant(
+        "an async log that lost its tail counts as well",
+        ((RecoveredLog, "make_log", _well_again),),
+        _UNSYNCED,
+        60,
+    ),
+    "shows_the_end": Mutant(
+        "reads go beyond the high watermark", ((Replica, "read", _read_to_the_end),), _CRASHES, 5
+    ),
+}
+
+
+def caught_after(mutant: Mutant, first: int = 0) -> tuple[int, str] | None:
+    """(number of seeds, what fired); None if nothing did."""
+    with ExitStack() as stack:
+        for owner, name, changed in mutant.patches:
+            stack.enter_context(patch.object(owner, name, changed))
+        for seed in range(first, first + mutant.within):
+            _names.clear()
+            outcome = run_seed(seed, mutant.mix(seed))
+            if outcome.failure:
+                return seed - first + 1, outcome.failure
+    return None

@@ -150,21 +150,24 @@ class Network:
         lives = {caller.number: caller.life, callee.number: callee.life}
         there = self._delay(caller.number, callee.number)
         back = there + self._delay(callee.number, caller.number)
-        self._clock.after(there, self._opened, made, callee.number, caller.number, lives)
-        self._clock.after(back, self._opened, made, caller.number, callee.number, lives)
+        hellos = (caller.hello(), callee.hello())
+        self._clock.after(there, self._opened, made, callee.number, caller.number, lives, hellos[0])
+        self._clock.after(back, self._opened, made, caller.number, callee.number, lives, hellos[1])
 
-    def _opened(self, made: Connection, here: int, there: int, lives: dict[int, int]) -> None:
+    def _opened(
+        self, made: Connection, here: int, there: int, lives: dict[int, int], hello: Any
+    ) -> None:
         host, other = self.hosts[here], self.hosts[there]
         is_current = self._connections.get(_pair(here, there)) is made and not made.is_broken
         if not (is_current and host.is_up and host.life == lives[here]):
             return
-        if other.life != lives[there]:
+        if other.life != lives[there] or not other.is_up:
             self._dial_later(here, there)
             return
         made.open_at[here] = host.life
         if self.trace is not None:
             self.trace("open", here, there, made.session)
-        host.connected(there, other.hello(), made.session)
+        host.connected(there, hello, made.session)
 
     # ---- frames
 

@@ -15,6 +15,7 @@ from dmq.raft.core import RaftCore
 from dmq.raft.state import State
 from dmq.raft.view import position_of
 from dmq.storage.log import Log
+from dmq.types import Voter
 
 if TYPE_CHECKING:
     from sim.metadata import Topic
@@ -39,6 +40,7 @@ class Watched:
         "topic",
         "unclean",
         "voter",
+        "voters",
     )
 
     def __init__(self, topic: "Topic", core: RaftCore, log: Log) -> None:
@@ -53,6 +55,7 @@ class Watched:
         self.commit = state.log.commit
         self.checked = 0
         self.marks = None
+        self.voters = state.voters
         self.led = -1
         self.unclean = 0
         self.is_recovering = state.is_recovering
@@ -77,10 +80,11 @@ class Observer:
             watched.epoch = state.epoch
         if state.leading is not None and watched.led != state.epoch:
             self._led(watched)
+        voters = watched.voters
         if log.marks is not watched.marks:
             self._marks_changed(watched)
         if log.commit != watched.commit:
-            self._commit_moved(watched)
+            self._commit_moved(watched, voters)
         elif watched.checked < log.commit.offset:
             self._check_entries(watched)
         if state.is_recovering != watched.is_recovering or watched.facts.shaken:
@@ -117,7 +121,7 @@ class Observer:
 
     def _marks_changed(self, watched: Watched) -> None:
         before, marks = watched.marks, watched.state.log.marks
-        watched.marks = marks
+        watched.marks, watched.voters = marks, watched.state.voters
         if not marks.items:
             return
         watched.facts.marks_of[watched.voter] = marks
@@ -135,16 +139,18 @@ class Observer:
         if new[-1].voters != old[-1].voters and len(new[-1].voters) > len(old[-1].voters):
             self._reached["learner promoted"] += 1
 
-    def _commit_moved(self, watched: Watched) -> None:
+    def _commit_moved(self, watched: Watched, voters_before: tuple[Voter, ...]) -> None:
         state, facts, voter = watched.state, watched.facts, watched.voter
         old, new = watched.commit, state.log.commit
         watched.commit = new
+        facts.high = max(facts.high, new.offset)
         facts.log_start = max(facts.log_start, state.log.log_start)
         for check in self._checkers.commit_moved:
             check(facts, voter, old, new)
         if state.leading is not None:
+            # What it committed may have let it change the voters in the same moment.
             for check in self._checkers.leader_committed:
-                check(facts, voter, new, state.voters)
+                check(facts, voter, new, (voters_before, state.voters))
         for mark in state.log.marks.items:
             if old < position_of(mark) <= new:
                 for check in self._checkers.has_mark:
@@ -163,6 +169,8 @@ class Observer:
                 if watched.voter not in watched.facts.damaged:
                     raise BrokenPromiseError(f"{watched.voter} {watched.topic}: {error}") from error
                 entries = []
+            if watched.voter in watched.facts.damaged:
+                entries = [entry for entry in entries if watched.facts.agrees(entry)]
             for entry in entries:
                 for check in self._checkers.has_committed:
                     check(watched.facts, watched.voter, entry)
@@ -170,12 +178,12 @@ class Observer:
         watched.checked = max(watched.checked, stop)
 
     def durable(self, watched: Watched, *, is_synced: bool) -> None:
-        """A turn of its broker ended; `is_synced`: the disk has really done it."""
+        """The turn that was begun is on disk; without a sync, an async log's bytes are written."""
         facts, voter, log = watched.facts, watched.voter, watched.log
+        begun = log._begun
         if is_synced or log.is_async:
-            facts.durable[voter] = log.stable_end
+            facts.durable[voter] = begun.end
         if is_synced:
-            begun = log._begun
             epoch, vote = hard = (begun.epoch, begun.vote)
             if facts.hard.get(voter) != hard:
                 facts.hard[voter] = hard

@@ -64,7 +64,7 @@ class Broker:
         self.world = world
         self.rng: random.Random = world.rng
         self.number = number
-        self.disk = FakeDisk(world.rng)
+        self.disk = _make_disk(world, number)
         self.local = SkewedClock(world.clock, 1_000_000 + 1000 * number)
         self.is_up = False
         self.is_paused = False
@@ -88,7 +88,10 @@ class Broker:
         self.node: Any = None
         self._turn: Any = None
         self._is_turn_planned = False
+        self._is_quiet = False
+        """There was nothing to do for a turn; the next input may change that."""
         self._tick_at: int | None = None
+        self._ticked_at = -1
         self.watched = {}
         self.inbox = []
         self.peers: dict[int, Voter] = {}
@@ -186,7 +189,7 @@ class Broker:
                     raise
                 self.world.say(self, "is rotten:", error)
                 disk.unlock()
-            except (FatalStorageError, StorageError) as error:
+            except (OSError, StorageError) as error:
                 # The disk is full or its syncs fail; somebody looks after it.
                 self.world.say(self, "can't start:", error)
                 disk.kill()
@@ -250,6 +253,7 @@ class Broker:
             turn = self._turn
             if turn.needs_sync:
                 turn.sync()
+                self._note_durable(is_synced=True)
             self._end_turn(turn)
         self.store.close(self.now)
         self.world.reached["closed"] += 1
@@ -262,7 +266,7 @@ class Broker:
         self.kill()
         self.has_power = False
         self._lose_name()
-        self.disk = FakeDisk(self.world.rng)
+        self.disk = _make_disk(self.world, self.number)
 
     def _lose_name(self) -> None:
         self.will_be_renamed = True
@@ -349,6 +353,8 @@ class Broker:
     def _plan_turn(self) -> None:
         if self._turn is not None:
             self._send(self.node.outgoing(self.now))
+        elif self._is_quiet:
+            self._is_quiet = False
         elif not self._is_turn_planned:
             self._is_turn_planned = True
             self._later(self.rng.randrange(2), self._begin_turn)
@@ -359,8 +365,7 @@ class Broker:
             return
         turn = self.node.begin_turn(self.now)
         if turn is None:
-            self._send(self.node.outgoing(self.now))
-            self._maintain()
+            self._is_quiet = True
             return
         self._turn = turn
         self._send(turn.frames_now)
@@ -368,19 +373,23 @@ class Broker:
             first, rest = self.rng.randint(*self.sync_ms), self.rng.randrange(2)
             self._later(first, self._sync, turn, rest)
         else:
-            self._end_turn(turn, is_synced=False)
+            self._note_durable(is_synced=False)
+            self._end_turn(turn)
 
     def _sync(self, turn: Any, rest_ms: int) -> None:
         """The disk has done it; its thread reports a little later."""
         turn.sync()
+        self._note_durable(is_synced=True)
         self._later(rest_ms, self._end_turn, turn)
 
-    def _end_turn(self, turn: Any, is_synced: bool = True) -> None:
-        self._turn = None
-        self._send(self.node.end_turn(self.now, turn))
+    def _note_durable(self, *, is_synced: bool) -> None:
         durable = self.world.observer.durable
         for watched in self.watched.values():
             durable(watched, is_synced=is_synced)
+
+    def _end_turn(self, turn: Any) -> None:
+        self._turn = None
+        self._send(self.node.end_turn(self.now, turn))
         self._maintain()
 
     def _maintain(self) -> None:
@@ -396,6 +405,8 @@ class Broker:
         if not self.is_up:
             return
         at = self.local.to_world(self.node.next_deadline())
+        if at <= self._ticked_at:
+            at = self._ticked_at + 1  # The turn that it asks for comes first.
         if self._tick_at is None or at < self._tick_at:
             self._tick_at = at
             self.world.clock.at(at, self._tick_due, self.life, at)
@@ -403,10 +414,13 @@ class Broker:
     def _tick_due(self, life: int, at: int) -> None:
         if self.life == life and self._tick_at == at:
             self._tick_at = None
+            self._ticked_at = at
             self._in_life(life, self._tick)
 
     def _tick(self) -> None:
         self.node.tick(self.now)
+        if self._turn is None:
+            self._maintain()
 
     # ---- groups
 
@@ -424,8 +438,6 @@ class Broker:
                 replica.set_target(target, self.now)
             return
         had_log = any(key.topic_id == topic.topic_id for key in self.node.unclaimed)
-        if not had_log and self.number not in topic.nodes:
-            return
         replica = self.node.create_group(
             self.now,
             topic.topic_id,
@@ -516,6 +528,9 @@ class Broker:
         base = -1
 
         def told(code: ErrorCode) -> None:
+            watched = self.watched.get(topic.name)
+            if watched is not None:  # What it is told may be news of this very moment.
+                self.world.observer.look(watched)
             on_done(code, base)
 
         try:
@@ -586,6 +601,7 @@ class Broker:
         name = f"{log.directory}/{segment.base:020d}.log"
         self.disk.flip(name, self.rng.randrange(segment.size), 1 << self.rng.randrange(8))
         watched.facts.damaged[self.me] = None
+        watched.facts.was_rotten = True
         return True
 
     def flip_journal(self) -> None:
@@ -602,6 +618,18 @@ class Broker:
         at = self.rng.randrange(place.position - journal.HEADER_SIZE, place.end)
         self.disk.flip(journal.file_name(number), at, 1 << self.rng.randrange(8))
         self._lose_name()
+
+
+class Disk(FakeDisk):
+    """A fake disk that knows whose it is, which only a mutant cares about."""
+
+    owner = 0
+
+
+def _make_disk(world: "World", number: int) -> Disk:
+    disk = Disk(world.rng)
+    disk.owner = number
+    return disk
 
 
 def _store_settings(file_bytes: int) -> StoreSettings:

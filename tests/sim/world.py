@@ -205,7 +205,8 @@ class World:
         for client in self.clients:
             if isinstance(client, Producer):
                 client.is_stopped = True
-        topics = [*self.metadata.live]
+        topics = [topic for topic in self.metadata.live if self.atlas.can_recover(topic.facts)]
+        self.reached["left to an operator"] += len(self.metadata.live) - len(topics)
         if not self.clock.run(self.clock.now + SETTLE_MS, lambda: self._is_settled(topics)):
             unsettled = [t.name for t in topics if not self._is_topic_settled(t)]
             raise BrokenPromiseError(
@@ -235,6 +236,9 @@ class World:
         for voter in self.metadata.target(topic):
             watched = self.brokers[voter.node].watched[topic.name]
             log = watched.log
+            if voter in topic.facts.damaged:
+                self.reached["rot that nobody read"] += 1
+                continue
             entries = read_log(log, log.log_start, log.end_offset)
             for check in self.checkers.settled:
                 check(topic.facts, voter, entries, log.log_start, log.end)
