@@ -10,7 +10,16 @@ from dataclasses import replace
 import pytest
 from scenarios import raft_attacks
 from scenarios.raft_mutants import MUTANTS, Mutant
-from scenarios.raft_walk import ASYNC, CHANCES, SAFE, BrokenPromiseError, Profile, Walk, walk
+from scenarios.raft_walk import (
+    ASYNC,
+    CHANCES,
+    ORDERED,
+    SAFE,
+    BrokenPromiseError,
+    Profile,
+    Walk,
+    walk,
+)
 
 WALKS = int(os.environ.get("DMQ_RAFT_WALKS", "300"))
 FIRST_SEED = int(os.environ.get("DMQ_RAFT_SEED", "0"))
@@ -45,7 +54,7 @@ def test_no_walk_of_async_logs_breaks_a_promise() -> None:
     assert reached.keys() >= REACHED | {"healed"}
 
 
-@pytest.mark.parametrize("profile", [SAFE, ASYNC], ids=["sync", "async"])
+@pytest.mark.parametrize("profile", [SAFE, ASYNC, ORDERED], ids=["sync", "async", "ordered"])
 def test_once_faults_stop_every_group_settles(profile: Profile) -> None:
     """A leader within 5 s, all replicas equal and voting, nobody recovering, no timer left."""
     without_wipes = replace(profile, chances={**CHANCES, **profile.chances, "wipe": 0.0})

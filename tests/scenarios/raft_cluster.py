@@ -134,6 +134,7 @@ class Host:
         self.keeps_hint = False
         self.is_syncing = False
         self.target: tuple[Voter, ...] = ()
+        self.barred_epoch = 0
         self.links = Links(me)
         self.core = self._make_core()
         self.was_leader_of = 0
@@ -249,6 +250,13 @@ class Host:
         self.target = voters
         if self.is_up:
             self.core.set_target(voters, self.cluster.now)
+            self.stage()
+
+    def bar(self, epoch: int) -> None:
+        """The metadata say that another replica was made the only voter."""
+        self.barred_epoch = epoch
+        if self.is_up and epoch:
+            self.core.bar(epoch, self.cluster.now)
             self.stage()
 
     def tick(self) -> None:
@@ -406,6 +414,20 @@ class Cluster:
         candidate.stand(host.core._state, self.now, is_transfer=True)
         host.stage()
 
+    def recover(self, host: Host, epoch: int) -> None:
+        """An operator makes this one the only voter; the metadata tell the others.
+
+        An order that a crash interrupts is given again, with another epoch: here it never is.
+        """
+        host.barred_epoch = 0
+        host.core.recover(epoch, self.now)
+        host.stage()
+        host.turn()
+        host.turn()
+        for other in self.hosts.values():
+            if other is not host:
+                other.bar(epoch)
+
     # ---- faults
 
     def crash(self, host: Host, *, keeps_turn: bool = False, keeps_data: int | None = None) -> None:
@@ -442,6 +464,7 @@ class Cluster:
         host.commit = host.core.commit
         host.core.start(self.now)
         host.set_target(host.target)
+        host.bar(host.barred_epoch)
 
     def wipe(self, host: Host, *, keeps_name: bool = False) -> Host:
         """An empty disk: the broker comes back under another name, as a learner."""
@@ -452,6 +475,7 @@ class Cluster:
         self.hosts[host.me.node] = new
         new.core.start(self.now)
         new.set_target(host.target)
+        new.bar(host.barred_epoch)
         return new
 
     # ---- promises
@@ -474,7 +498,7 @@ class Cluster:
             self.count("election")
             self._check_leader(host)
         if core.commit != host.commit:
-            if core.commit < host.commit:
+            if core.commit < host.commit and not self.unclean:
                 raise BrokenPromiseError(f"commit goes back {host.commit} {core.commit}")
             self._note_committed(host, host.commit)
             host.commit = core.commit

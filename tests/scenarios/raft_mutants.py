@@ -66,10 +66,10 @@ def _may_change_twice(s: State) -> bool:
     return s.log.commit.epoch == s.epoch
 
 
-def _always_cut(self: LogView, prev: Position, marks: Any, end: Position) -> None:
+def _always_cut(self: LogView, prev: Position, marks: Any, end: Position, unclean: int) -> bool:
     if self.has(end) and self.commit <= end < self.end:
         self.cut(end)
-    _JOIN(self, prev, marks, end)
+    return _JOIN(self, prev, marks, end, unclean)
 
 
 def _durable_without_second_look(self: LogView, stable: Position) -> bool:

@@ -90,7 +90,7 @@ def message_text(message: Message) -> str:
             return f"PreVote {verdict_text(message)}"
         case VoteReply():
             return f"Vote {verdict_text(message)}"
-        case Append(epoch, prev, marks, end, leader_end, commit, _):
+        case Append(epoch, prev, marks, end, leader_end, commit):
             inside = "".join(f" mark {mark_text(m)}" for m in marks)
             goal = f" of {place(leader_end)}" if leader_end != end else ""
             return f"Append e{epoch} {place(prev)} ..{inside} {place(end)}{goal} commit {place(commit)}"
@@ -276,8 +276,7 @@ class Script:
         self.host(a).stage()
 
     def do_recover(self, a: str, epoch: str) -> None:
-        self.host(a).core.recover(int(epoch), self.cluster.now)
-        self.host(a).stage()
+        self.cluster.recover(self.host(a), int(epoch))
 
     def do_damage(self, a: str) -> None:
         self.host(a).core._state.is_damaged = True

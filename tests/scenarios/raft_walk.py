@@ -89,6 +89,8 @@ def narrow(**weights: float) -> dict[str, float]:
 
 
 SAFE = Profile()
+ORDERED = Profile(is_async=True, weights={**WEIGHTS, "recover": 0.7})
+"""Operators order recoveries: committed records are lost, and still nobody stumbles."""
 ASYNC = Profile(
     is_async=True, chances={**CHANCES, "change": 0.3, "trim": 0.3, "wipe": 0.2, "crash": 1.0}
 )
@@ -110,6 +112,7 @@ class Walk:
         )
         self.cluster.splits = True
         self.hosts = self.cluster.hosts
+        self.ordered_epoch = 0
         self.actions, self.weights = self._draw()
         for host in self.hosts.values():
             host.keeps_hint = rng.random() < 0.5
@@ -120,7 +123,7 @@ class Walk:
 
     def _draw(self) -> tuple[list[Callable[[], None]], list[float]]:
         rng, weights, chances = self.rng, self.profile.weights, self.profile.chances
-        is_narrow = weights is not WEIGHTS
+        is_narrow = not weights.keys() >= WEIGHTS.keys()
         drawn = [
             (getattr(self, name), weight * rng.choice([0.5, 1, 2]))
             for name, weight in weights.items()
@@ -236,7 +239,7 @@ class Walk:
         state = host.core._state
         if not host.is_up or state.role is Role.LEADER or state.me not in state.voters:
             return
-        if not state.is_recovering and not state.is_damaged:
+        if not (state.is_recovering or state.is_damaged or state.is_barred):
             candidate.stand(state, self.cluster.now, is_transfer=self.rng.random() < 0.8)
             host.stage()
             self.follow_up(host)
@@ -329,6 +332,14 @@ class Walk:
             self.cluster.suspect(a, b)
         else:
             self.cluster.revive(a, b)
+
+    def recover(self) -> None:
+        host = self.any_host()
+        if host.is_up and host.log.marks.items:
+            self.ordered_epoch += 100  # The metadata never give one out twice.
+            self.cluster.unclean += 1
+            self.cluster.recover(host, self.ordered_epoch)
+            self.follow_up(host)
 
     def digests(self) -> None:
         self.cluster.exchange_digests()

@@ -46,6 +46,11 @@ ROLES                  becomes          when
                                         disk refused what was sent already
   any                  CANDIDATE        an operator said so (`recover`): asks nobody, may lose records
 
+UNCLEAN elections (all voters, some recovering; a majority of them after a long wait where the topic
+allows it; an operator's order) may lose committed records. The epoch's first mark then has change 1
+instead of 0, so that the log itself says so, and appends and resets carry the last such epoch: only a
+replica whose commit is older than that may cut below it. `unclean_elections` and `losses` count them.
+
 Learners, observers, recovering and damaged replicas are followers that do not stand. The numbers are in
 settings.py, the messages in messages.py. Called by the broker's partition and by simulators.
 """
@@ -238,12 +243,25 @@ class RaftCore(Facts):
     def recover(self, epoch: int, now: int) -> None:
         """Lead in `epoch` as the only voter, by an operator's order; records may be lost.
 
-        The metadata give the epoch out: greater than any that the lost voters can have used.
+        The metadata give the epoch out, once: greater than any that the lost voters can have used.
+        All other replicas of the group are told with `bar`.
         """
         s = self._state
         assert epoch > s.epoch, (epoch, s.epoch)
         assert s.log.marks.items, "a learner without a log can't save anything"
         candidate.obey(s, epoch, now)
+
+    def bar(self, epoch: int, now: int) -> None:
+        """By an operator's order another replica leads `epoch` as the only voter: ours is the past.
+
+        Said to every other replica, after a restart too, for the metadata remember it. Until our
+        log descends from that epoch we neither vote nor stand, so that those who were lost and
+        come back together do not go on as the group that they were.
+        """
+        s = self._state
+        s.barred_epoch = max(s.barred_epoch, epoch)
+        if epoch > s.epoch:
+            s.follow(epoch, None, now)
 
     # ---- outputs
 

@@ -108,6 +108,14 @@ class Facts:
         """Elections that this replica won with votes of replicas that may have lost records."""
         return self._state.unclean_elections
 
+    @property
+    def losses(self) -> int:
+        """How often this replica gave up committed positions after an unclean election.
+
+        Only then does its commit go back.
+        """
+        return self._state.log.losses
+
     def has(self, p: Position) -> bool:
         """Whether `p` is a position of this log; false for a position that was cut."""
         return self._state.log.has(p)

@@ -25,7 +25,9 @@ def on_append(s: State, sender: Voter, message: Append, now: int) -> None:
         # It knows its positions but not all of their bytes: nothing is taken or promised.
         s.send(sender, Nack(s.epoch, message.prev, message.prev, is_unable=True))
         return
-    log.join(message.prev, message.marks, message.end)
+    if not log.join(message.prev, message.marks, message.end, message.unclean_epoch):
+        s.send(sender, Nack(s.epoch, message.prev, None, is_unable=False))
+        return
     _verify(s, message.end, message.leader_end, is_ack_due=message.wants_ack)
     s.told_commit = max(s.told_commit, min(message.commit, message.end))
     _commit_told(s)
@@ -35,11 +37,13 @@ def on_reset(s: State, sender: Voter, message: Reset, now: int) -> None:
     """Only for a log that is behind the leader's first position in all that it has committed."""
     s.follow(message.epoch, sender, now)
     log, start = s.log, message.position
-    if log.marks.items and log.commit >= start:
+    is_lost = log.is_lost_to(message.unclean_epoch) and bool(log.marks.items)
+    if log.marks.items and log.commit >= start and not is_lost:
         s.send(sender, Nack(s.epoch, start, log.commit, is_unable=False))
         return
     has_mark = any(m[:2] == start[:2] for m in log.marks)
     if not (has_mark and log.log_start <= start.offset and log.has(start)):
+        log.losses += is_lost
         log.reset(message.base, message.log_start)
         s.is_damaged = False
         s.verified = s.acked = NOTHING

@@ -37,7 +37,10 @@ class Want(NamedTuple):
 
 
 def lead(s: State, voters: tuple[Voter, ...], now: int, *, is_unclean: bool) -> None:
-    """Won: the first act is the epoch's mark (WRITE)."""
+    """Won: the first act is the epoch's mark (WRITE).
+
+    `is_unclean`: voters that may have lost acknowledged records took part, or an operator's order.
+    """
     s.role = Role.LEADER
     s.standing = None
     s.leader, s.is_leader_live = s.me, True
@@ -47,7 +50,8 @@ def lead(s: State, voters: tuple[Voter, ...], now: int, *, is_unclean: bool) -> 
     s.unclean_elections += is_unclean
     start = s.log.end
     last = s.log.marks.last
-    mark = Mark(s.epoch, 0, start.offset, voters, last.log_start)
+    # An epoch that may have lost something begins with change 1, and is known by that for ever.
+    mark = Mark(s.epoch, int(is_unclean), start.offset, voters, last.log_start)
     s.leading = Leading(mark)
     s.log.add_mark(mark)
     set_followers(s, start, now)
@@ -91,7 +95,7 @@ def send(s: State, want: Want, stop: int, now: int) -> Envelope:
 
 def _reset(s: State, progress: Progress, now: int) -> Reset:
     log = s.log
-    message = Reset(s.epoch, log.marks.base, log.log_start, log.begun)
+    message = Reset(s.epoch, log.marks.base, log.log_start, log.begun, log.unclean_epoch)
     progress.begin_reset(now)
     progress.sent_reset(message.position, now)
     return message
@@ -105,7 +109,7 @@ def _append(s: State, progress: Progress, stop: int, now: int) -> Append:
     end = Position(last.epoch, last.change, stop)
     wants_ack = progress.sent(end, log.commit, now)
     leading_of(s).sent_end = max(leading_of(s).sent_end, end)
-    return Append(s.epoch, prev, marks, end, log.begun, log.commit, wants_ack)
+    return Append(s.epoch, prev, marks, end, log.begun, log.commit, wants_ack, log.unclean_epoch)
 
 
 def _marks_between(log: LogView, prev: Position, stop: int) -> tuple[Mark, ...]:

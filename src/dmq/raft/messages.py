@@ -27,6 +27,8 @@ class Refusal(IntEnum):
     """The voter's log is newer; it stands itself."""
     RECOVERING = 5
     """The voter may have lost what it acknowledged, and not all voters are connected."""
+    BARRED = 6
+    """By an operator's order another replica's log is the group's; the voter's is not yet that one."""
 
 
 class PreVote(NamedTuple):
@@ -78,6 +80,9 @@ class Append(NamedTuple):
     commit: Position
     wants_ack: bool
     """False if it only tells the commit point."""
+    unclean_epoch: int = -1
+    """The last epoch of the leader's log that began with a loss; what was committed before it may
+    be gone. -1: none that the log remembers."""
 
     def epoch_at(self, offset: int) -> int:
         """The epoch that the batch at this offset must carry; else it is not of this log."""
@@ -96,6 +101,7 @@ class Reset(NamedTuple):
     base: Mark
     log_start: int
     leader_end: Position
+    unclean_epoch: int = -1
 
     @property
     def position(self) -> Position:

@@ -39,6 +39,7 @@ class State:
         "_is_in_turn",
         "ack_is_due",
         "acked",
+        "barred_epoch",
         "deadline",
         "dice",
         "epoch",
@@ -106,6 +107,8 @@ class State:
         self.heal_goal: tuple[int, Position] | None = None
         """(epoch, the leader's end) that makes a recovering replica well again."""
         self.is_damaged = False
+        self.barred_epoch = -1
+        """The last epoch that an operator's order gave to another replica."""
         self.is_unclean_allowed = False
         self.unclean_elections = 0
         self.target: tuple[Voter, ...] = ()
@@ -143,9 +146,14 @@ class State:
         waited = since is not None and now - since >= self.settings.unclean_wait_ms
         return self.is_unclean_allowed and waited
 
+    @property
+    def is_barred(self) -> bool:
+        """Whether an order made another log the group's, and ours does not descend from it yet."""
+        return self.log.end.epoch < self.barred_epoch
+
     def may_stand(self, now: int) -> bool:
         """Voters of their own last mark with an undamaged log, and well, or with nobody better."""
-        if self.me not in self.voters or self.is_damaged:
+        if self.me not in self.voters or self.is_damaged or self.is_barred:
             return False
         if not self.links.is_fit and len(self.voters) > 1:
             return False  # A single voter has nobody better.

@@ -13,6 +13,7 @@ decision about roles. Used by the roles; `Marks` does the arithmetic.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from dmq.raft.marks import Marks
 from dmq.raft.quorum import NOTHING
@@ -33,16 +34,30 @@ def start_position(marks: Marks, log_start: int) -> Position:
     return Position(base.epoch, base.change, max(log_start, base.offset))
 
 
+def unclean_epoch(marks: Marks) -> int:
+    """The last epoch whose first mark is not its change 0: nobody else leaves that out (UNCLEAN).
+
+    Of the base it is unknown; who is below the base gets a reset anyway.
+    """
+    found = -1
+    for before, mark in pairwise(marks.items):
+        if mark.change and mark.epoch != before.epoch:
+            found = mark.epoch
+    return found
+
+
 class LogView:
     """See the module."""
 
     __slots__ = (
         "_turn_end",
+        "_unclean",
         "begun",
         "commit",
         "durable",
         "end",
         "log_start",
+        "losses",
         "marks",
         "writes",
     )
@@ -62,7 +77,17 @@ class LogView:
         hint = marks.floor(commit, end_offset, log_start) or NOTHING
         start = start_position(marks, log_start)
         self.commit: Position = max(start, hint) if hint[:2] == commit[:2] else start
+        self.losses = 0
+        """How often committed positions had to be given up after an unclean election."""
         self.writes: list[Write] = []
+        self._unclean: tuple[Marks, int] = (marks, unclean_epoch(marks))
+
+    @property
+    def unclean_epoch(self) -> int:
+        """The last epoch in this log that began with a loss."""
+        if self._unclean[0] is not self.marks:
+            self._unclean = (self.marks, unclean_epoch(self.marks))
+        return self._unclean[1]
 
     @property
     def voters(self) -> tuple[Voter, ...]:
@@ -102,23 +127,36 @@ class LogView:
         self.end = position_of(mark)
         self.writes.append(AddMark(mark))
 
-    def join(self, prev: Position, marks: tuple[Mark, ...], end: Position) -> None:
+    def is_lost_to(self, unclean_epoch: int) -> bool:
+        """Whether a log with this unclean epoch may lack what we believe to be committed."""
+        return unclean_epoch > self.commit.epoch
+
+    def join(
+        self, prev: Position, marks: tuple[Mark, ...], end: Position, unclean_epoch: int = -1
+    ) -> bool:
         """Take the part of another log that follows `prev`, which we have, to `end` (APPEND).
+
+        False if only a reset helps: the logs part below our start, in spite of all that was
+        committed, and that is possible only after an unclean election.
 
         If we have `end` too there is nothing to do: the message is old or came twice, and what
         we hold beyond it may be newer than it is, so NOTHING is cut. Otherwise the logs part
         somewhere in between, and all of ours beyond that place goes.
         """
+        if prev == self.end and not marks and end >= prev:
+            if end > prev:
+                self.writes.append(Take(prev.offset, end.offset))
+                self.end = end
+            return True
+        is_lost = self.is_lost_to(unclean_epoch)
+        if is_lost and (self.is_below_start(prev) or self.is_below_start(end)):
+            return False  # What lies below our start is not common to such a log.
         if self.has(end):
-            return
-        if prev == self.end and not marks:
-            self.writes.append(Take(prev.offset, end.offset))
-            self.end = end
-            return
+            return True
         steps = list(_steps(prev, marks, end))
         parting, index = self._parting(prev, steps)
         if parting != self.end:
-            self.cut(parting)
+            self.cut(parting, may_lose=is_lost)
         for p, mark in steps[index:]:
             if mark is not None:
                 self.add_mark(mark)
@@ -126,6 +164,7 @@ class LogView:
                 self.writes.append(Take(self.end.offset, p.offset))
                 self.end = self.end._replace(offset=p.offset)
         assert self.end == end, (self.end, end)
+        return True
 
     def _parting(
         self, prev: Position, steps: list[tuple[Position, Mark | None]]
@@ -145,9 +184,12 @@ class LogView:
 
     # ---- shrinking
 
-    def cut(self, p: Position) -> None:
+    def cut(self, p: Position, *, may_lose: bool = False) -> None:
         """End at `p`; voters and log start fall back with the marks (CUT)."""
-        assert p >= self.commit, (p, self.commit, self.end)
+        if p < self.commit:
+            assert may_lose, (p, self.commit, self.end)
+            self.commit = p
+            self.losses += 1
         self.marks = self.marks.cut(p)
         assert self.marks.position(p.offset) == p, (self.marks, p)
         self._end_at(p)

@@ -56,6 +56,8 @@ def _refusal(s: State, sender: Voter, epoch: int, end: Position, now: int) -> Re
         return Refusal.EPOCH
     if epoch == s.epoch and s.vote not in (None, sender):
         return Refusal.VOTED
+    if s.is_barred:
+        return Refusal.BARRED
     if not is_up_to_date(end, election_end(s.log)):
         return Refusal.LOG
     if not is_well_enough(s, now):

@@ -583,8 +583,99 @@ def test_recover_by_order_makes_the_survivor_the_only_voter() -> None:
     solo.says()
     assert solo.core.is_leader
     assert solo.core.voters == (solo.me,)
-    assert solo.core.commit == P(1000, 0, 5)
+    assert solo.core.commit == P(1000, 1, 5), "the mark says that something may be lost"
     assert solo.core.unclean_elections == 1
+
+
+def test_unclean_only_what_was_committed_before_it_may_be_given_up() -> None:
+    """A replica that knows of more than the survivor: it follows, and counts the loss."""
+    marks = [(0, 0, 0), (3, 0, 1)]
+    message = append(9, P(3, 0, 4), P(9, 1, 4), Mark(9, 1, 4, (voter(2),), 0))
+    honest = Solo(marks=marks, end=6, epoch=3, commit=P(3, 0, 5))
+    with pytest.raises(AssertionError):
+        honest.hears(2, message)
+    solo = Solo(marks=marks, end=6, epoch=3, commit=P(3, 0, 5))
+    solo.cluster.unclean = 1
+    solo.hears(2, message._replace(unclean_epoch=9))
+    assert (solo.core.end, solo.core.commit, solo.core.losses) == (P(9, 1, 4), P(3, 0, 4), 1)
+    assert solo.says() == [(2, Ack(9, P(9, 1, 4)))]
+
+
+def test_unclean_a_log_that_starts_above_the_survivors_end_begins_again() -> None:
+    solo = Solo(marks=[(3, 0, 1)], end=9, epoch=3, log_start=7, commit=P(3, 0, 8))
+    solo.cluster.unclean = 1
+    mark = Mark(9, 1, 4, (voter(2),), 0)
+    end = P(9, 1, 5)
+    solo.hears(2, append(9, P(3, 0, 4), end, mark)._replace(unclean_epoch=9))
+    assert solo.says() == [(2, Nack(9, P(3, 0, 4), None, False))], "below our start nothing is sure"
+    first = Mark(0, 0, 0, solo.voters, 0)
+    solo.hears(2, Reset(9, first, 0, end, unclean_epoch=9))
+    assert (solo.core.end, solo.core.losses) == (BASE, 1)
+    assert solo.says() == [(2, Ack(9, BASE))]
+
+
+def test_unclean_is_known_by_the_log_to_every_later_leader() -> None:
+    marks = [(0, 0, 0), (3, 0, 1), (3, 1, 2), (9, 1, 4), (9, 2, 4), (10, 0, 5)]
+    solo = Solo(marks=marks, end=6, epoch=10)
+    said = dict(solo.leads())
+    assert said[2].unclean_epoch == 9
+    clean = Solo(marks=marks[:3], end=6, epoch=3)
+    assert dict(clean.leads())[2].unclean_epoch == -1
+
+
+def test_recover_by_order_those_who_were_lost_elect_nobody_of_their_own() -> None:
+    solo = Solo(marks=[(0, 0, 0), (3, 0, 1)], end=5, epoch=3)
+    solo.leads()
+    solo.core.bar(100, solo.now)
+    solo.host.stage()
+    assert (solo.core.role, solo.core.epoch) == (Role.FOLLOWER, 100)
+    solo.passes(100_000)
+    assert solo.core.role is Role.FOLLOWER
+    solo.hears(2, Vote(101, P(100, 0, 9), is_transfer=False))
+    assert solo.says() == [(2, VoteReply(101, 101, Refusal.BARRED, False))]
+    mark = Mark(100, 1, 2, (voter(3),), 0)
+    joined = append(102, P(3, 0, 2), P(102, 0, 2), mark, Mark(102, 0, 2, solo.voters, 0))
+    solo.cluster.unclean = 1
+    solo.hears(3, joined._replace(unclean_epoch=100))
+    solo.says()
+    solo.suspect(3)
+    solo.hears(2, Vote(103, P(102, 0, 2), is_transfer=False))
+    assert solo.says() == [(2, VoteReply(103, 103, None, False))]
+
+
+def test_recover_by_order_and_the_lost_come_back() -> None:
+    cluster = Cluster(3)
+    one, two, three = cluster.hosts.values()
+    cluster.connect_all()
+    cluster.stand(one)
+    cluster.settle()
+    cluster.drops = lambda flight: three.me in (flight.sender, flight.envelope.to)
+    one.produce(3)
+    cluster.settle()
+    assert two.core.high_watermark == 3
+    cluster.crash(one)
+    cluster.crash(two)
+    cluster.drops = lambda flight: False
+    cluster.recover(three, 100)
+    cluster.settle()
+    three.produce(1)
+    cluster.settle()
+    assert three.core.high_watermark == 1
+    for host in (one, two, three):
+        host.keeps_hint = True
+        host.set_target((one.me, two.me, three.me))
+    cluster.restart(one)
+    cluster.restart(two)
+    cluster.connect_all()
+    for _ in range(40):
+        cluster.now += 100
+        for host in cluster.hosts.values():
+            host.tick()
+        cluster.settle()
+    assert set(three.core.voters) == {one.me, two.me, three.me}
+    assert {host.core.end for host in cluster.hosts.values()} == {three.core.commit}
+    assert (one.core.losses, two.core.losses) == (1, 1)
+    cluster.check_logs()
 
 
 # --- ISR and min.insync.replicas ------------------------------------------------------------------
