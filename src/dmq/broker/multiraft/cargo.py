@@ -2,8 +2,9 @@
 
 A sender reads pieces of its files and checks their CRC, so that rot is found where it is. A receiver
 checks everything again: size, CRC, epoch, that batches follow each other, that no batch lies across a
-mark. Gaps are what compaction leaves, so they may only lie below the high watermark. Opens no batch,
-but for one case: a log that begins in the middle of a batch gets that batch without its beginning.
+mark. Gaps are what compaction left; how far it got, only the sender knows (a leader that has just
+started does not even know its commit point), so they are taken on its word. Opens no batch, but for
+one case: a log that begins in the middle of a batch gets that batch without its beginning.
 
 Called by sending.py and repair.py (reading) and replica.py (taking).
 """
@@ -62,9 +63,14 @@ def read_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece:
     data = b"".join(s.pread() for s in log.read(start, bytes_max, stop, whole_first_batch=True))
     if not data:
         return Piece(stop, b"")  # Compaction left nothing in between.
-    end, size = start, 0
+    end, size, marks = start, 0, log.marks
     for position, header in scan(data):
-        if header.magic != MAGIC or not check_crc(data, position, header):
+        # Offset and epoch lie outside the CRC: they must be what the log says of them.
+        is_in_place = end < header.next_offset <= stop and (
+            position == 0 or header.base_offset >= end
+        )
+        is_good = header.magic == MAGIC and marks.fits(header.base_offset, header.leader_epoch)
+        if not (is_good and is_in_place and check_crc(data, position, header)):
             raise RotError(end)
         end, size = header.next_offset, position + header.size
     if not size:
@@ -87,16 +93,12 @@ def check(append: Append, cargo: bytes) -> list[Batch]:
     for batch, epoch in _split(cargo):
         if batch.next <= at or batch.next > append.end.offset:
             raise ProtocolError(f"batch {batch.base}..{batch.next} between {at} and {append.end}")
-        if batch.base > at > append.commit.offset:
-            raise ProtocolError(f"offsets {at} to {batch.base} are missing above the commit point")
         if epoch != append.epoch_at(max(batch.base, at)):
             raise ProtocolError(f"batch {batch.base} of epoch {epoch} is of another log")
         if any(batch.base < edge < batch.next for edge in edges):
             raise ProtocolError(f"batch {batch.base}..{batch.next} lies across a mark")
         batches.append(batch)
         at = batch.next
-    if at != append.end.offset and at > append.commit.offset:
-        raise ProtocolError(f"records {at} to {append.end.offset} are missing")
     return batches
 
 

@@ -170,6 +170,7 @@ def _put_append(w: _Writer, m: Append) -> None:
     for p in (m.end, m.leader_end, m.commit):
         w.position(p)
     w.put(_U8, m.wants_ack)
+    w.put(_I32, m.unclean_epoch)
 
 
 def _put_reset(w: _Writer, m: Reset) -> None:
@@ -177,6 +178,7 @@ def _put_reset(w: _Writer, m: Reset) -> None:
     w.mark(m.base)
     w.put(_I64, m.log_start)
     w.position(m.leader_end)
+    w.put(_I32, m.unclean_epoch)
 
 
 def _put_ack(w: _Writer, m: Ack) -> None:
@@ -221,7 +223,8 @@ def _get_reply(r: _Reader) -> tuple[int, int, Refusal | None, bool]:
 def _get_append(r: _Reader) -> Append:
     epoch, prev = r.one(_I32), r.position()
     marks = tuple(r.mark() for _ in range(r.count(_MARK.size)))
-    return Append(epoch, prev, marks, r.position(), r.position(), r.position(), r.flag())
+    end, leader_end, commit = r.position(), r.position(), r.position()
+    return Append(epoch, prev, marks, end, leader_end, commit, r.flag(), r.one(_I32))
 
 
 def _get_nack(r: _Reader) -> Nack:
@@ -248,7 +251,7 @@ _GET: dict[int, Callable[[_Reader], Any]] = {
     3: lambda r: Vote(r.one(_I32), r.position(), r.flag()),
     4: lambda r: VoteReply(*_get_reply(r)),
     5: _get_append,
-    6: lambda r: Reset(r.one(_I32), r.mark(), r.one(_I64), r.position()),
+    6: lambda r: Reset(r.one(_I32), r.mark(), r.one(_I64), r.position(), r.one(_I32)),
     7: lambda r: Ack(r.one(_I32), r.position()),
     8: _get_nack,
     9: lambda r: TimeoutNow(r.one(_I32)),

@@ -18,15 +18,20 @@ WELL = 4
 quicker than `slow_ms` before we stand again: else leaderships would come and go."""
 
 
+FORGET = 2
+"""After so many times `slow_ms` without a sync the disk counts as well."""
+
+
 class SyncWatch:
     """How long syncs take, and what follows from it."""
 
-    __slots__ = ("_began_at", "_handed_at", "_last_ms", "_slow_ms", "_stuck_ms")
+    __slots__ = ("_began_at", "_ended_at", "_handed_at", "_last_ms", "_slow_ms", "_stuck_ms")
 
     def __init__(self, slow_ms: int, stuck_ms: int) -> None:
         self._slow_ms = slow_ms
         self._stuck_ms = stuck_ms
         self._began_at: int | None = None
+        self._ended_at = 0
         self._last_ms = 0
         self._handed_at: int | None = None
 
@@ -36,7 +41,7 @@ class SyncWatch:
     def ended(self, now: int) -> None:
         if self._began_at is not None:
             self._last_ms = max(now - self._began_at, 0)
-            self._began_at = None
+            self._began_at, self._ended_at = None, now
 
     def paused(self, now: int) -> None:
         """We were stopped: nobody knows how long the disk took."""
@@ -45,8 +50,10 @@ class SyncWatch:
 
     def age_ms(self, now: int) -> int:
         """Of the last sync, or of the one under way if that takes longer already."""
-        under_way = 0 if self._began_at is None else now - self._began_at
-        return max(self._last_ms, under_way)
+        if self._began_at is not None:
+            return max(self._last_ms, now - self._began_at)
+        # An idle broker does not sync: a slow one in the past says little about the next.
+        return self._last_ms if now - self._ended_at < FORGET * self._slow_ms else 0
 
     def look(self, now: int, links: PeerLinks, replicas: Iterable[Replica]) -> None:
         """Hand over if our disk is slow and others' are not. Raises FatalStorageError if stuck."""

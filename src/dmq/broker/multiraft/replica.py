@@ -4,7 +4,7 @@ Does for the core what its contract asks of a caller: stages its writes at once,
 bytes that came with an append, and looks after every input at what changed. On top of that the verbs of
 a partition: produce (leaders only), read up to the high watermark (any replica), trim, hand over.
 
-    high watermark = commit.offset, and never goes back while this object lives
+    high watermark = commit.offset; it goes back only with a loss that was counted (unclean elections)
 
 Never touches a clock, a socket or another replica. node.py owns the turn and calls in here; doors
 will call the verbs. Not to be confused with broker/partition.py, the single voter that this replaces.
@@ -316,6 +316,12 @@ class Replica:
         self._perform(now)
         self._host.touched(self, now)
 
+    def bar(self, epoch: int, now: int) -> None:
+        """By an operator's order another replica leads `epoch`; see `RaftCore.bar`."""
+        self.core.bar(epoch, now)
+        self._perform(now)
+        self._host.touched(self, now)
+
     def configure(self, settings: GroupSettings, now: int) -> None:
         self.settings = settings
         self.log.configure(settings.log)
@@ -416,9 +422,8 @@ class Replica:
             self.log.commit = commit
         self.acks.durable(durable)
         self.acks.committed(commit)
-        if commit.offset > self.high_watermark:
-            self.high_watermark = commit.offset
-            self.fetches.shown(commit.offset)
+        self.high_watermark = commit.offset
+        self.fetches.shown(commit.offset)
 
     def _role_changed(self) -> None:
         self.piece = None

@@ -34,10 +34,10 @@ def test_idle_groups_send_heartbeats_and_nothing_else() -> None:
     world = make(1000)
     world.until(lambda: sum(leaders(world)) == 1000)
     assert leaders(world) == [334, 333, 333]
-    world.pass_time(1000)
+    world.pass_time(1000, step=50)
     world.sent.clear()
     turns = [broker.disk.sync_count for broker in world.brokers.values()]
-    world.pass_time(2000)
+    world.pass_time(2000, step=50)
     assert all(frame.heartbeat and not frame.messages for _, _, frame in world.sent)
     assert all(frame.table is None for _, _, frame in world.sent)
     assert len(world.sent) <= 6 * 21, "six directed links, a heartbeat each 100 ms"

@@ -1,0 +1,149 @@
+"""Logs whose bytes went bad: they vote, do not stand, and get them back from whoever has them."""
+
+import pytest
+from fakes.disk import FakeDisk
+from unit.broker.multiraft.wiring import Broker, World, produce, values
+
+from dmq.broker.multiraft.frames import RangeReply
+from dmq.errors import StorageError
+from dmq.raft.state import Role
+
+
+def filled(count: int = 12) -> tuple[World, Broker]:
+    """Several segments, flushed, so that nothing is written again from the journal."""
+    world = World(3)
+    leader = world.elected()
+    for n in range(count):
+        produce(leader, b"%d" % n * 100)
+        world.settle()
+    for broker in world.brokers.values():
+        broker.store.request_flush(broker.replica.log)
+    world.pass_time(300)
+    return world, leader
+
+
+def rot(broker: Broker, *, segment: int = 0, byte: int = 16) -> None:
+    log = broker.replica.log
+    broker.disk.flip(log.segments_list[segment].name(), byte)
+
+
+def read_all(broker: Broker) -> list[bytes]:
+    log = broker.replica.log
+    for segment in log.segments_list:  # As after a restart: nothing remembered.
+        segment.index, segment.trusted_bytes = None, 0
+        segment.hints.clear()
+    return values(broker)
+
+
+def test_a_follower_with_a_bad_header_is_repaired_by_its_group() -> None:
+    world, leader = filled()
+    bad = world.others(leader)[0]
+    rot(bad)
+    log = bad.replica.log
+    log.segments_list[0].index = None
+    log.segments_list[0].hints.clear()
+    log.segments_list[0].trusted_bytes = 0
+    with pytest.raises(StorageError):
+        bad.replica.read(2, 10_000, whole_first_batch=True)
+    assert log.is_damaged
+    produce(leader, b"next")
+    world.settle()
+    assert bad.node.counts["damaged"] == 1
+    world.pass_time(2500)
+    assert not log.is_damaged
+    assert bad.node.counts["repaired"] == 1
+    assert read_all(bad) == values(leader)
+    # Durably: a crash finds nothing bad.
+    bad.kill(FakeDisk.power_cut)
+    bad.restart()
+    world.reopen(bad)
+    assert not bad.replica.log.is_damaged
+    world.pass_time(500)
+    assert read_all(bad) == values(leader)
+
+
+def test_a_file_that_lost_its_end_is_repaired_after_the_restart() -> None:
+    world, leader = filled()
+    bad = world.others(leader)[0]
+    name = bad.replica.log.segments_list[0].name()
+    bad.kill()
+    file = bad.disk.open(name)
+    file.cut(file.size() - 200)
+    file.sync()
+    bad.restart()
+    world.reopen(bad)
+    assert bad.replica.core.is_damaged
+    world.pass_time(2500)
+    assert not bad.replica.core.is_damaged
+    assert read_all(bad) == values(leader)
+
+
+def test_a_damaged_replica_votes_but_does_not_stand() -> None:
+    world, leader = filled()
+    one, two = world.others(leader)
+    one.kill()
+    name = one.disk.list("logs")[0]
+    file = one.disk.open(f"logs/{name}/{0:020d}.log")
+    file.cut(100)
+    file.sync()
+    two.kill()
+    leader.kill()
+    one.restart()
+    world.reopen(one)
+    world.pass_time(2000)
+    world.drops = lambda sender, to, frame: any(
+        isinstance(m.message, RangeReply) for m in frame.messages
+    )
+    two.restart()
+    world.reopen(two)
+    assert one.replica.core.is_damaged
+    world.until(lambda: two.replica.is_leader)
+    assert one.replica.core.vote == two.me
+    assert one.replica.core.role is Role.FOLLOWER
+    world.drops = lambda sender, to, frame: False
+    world.pass_time(3000)
+    assert not one.replica.core.is_damaged
+    assert read_all(one) == read_all(two)
+
+
+def test_a_leader_that_finds_rot_while_it_sends_leads_no_more() -> None:
+    world, leader = filled()
+    late = world.others(leader)[1]
+    world.cut(leader.number, late.number)
+    late.kill(lambda disk: disk.kill())
+    # An empty disk must be filled from the leader's first segment.
+    late.disk = FakeDisk(late.disk.rng)
+    world.cuts.clear()
+    rot(leader, byte=80)  # In a record: only the CRC can tell.
+    late.restart()
+    late.node.create_group(world.now, leader.replica.key.topic_id, 0, (), is_founding=False)
+    target = (*leader.replica.core.voters, late.me)
+    for broker in world.brokers.values():
+        broker.replica.set_target(target, world.now)
+    epoch = leader.replica.leader_epoch
+    world.until(lambda: "damaged" in leader.node.counts)
+    world.pass_time(4000)
+    assert leader.replica.leader_epoch > epoch, "it had to resign"
+    assert leader.node.counts["repaired"] == 1
+    assert read_all(leader) == read_all(late)
+    assert len(read_all(late)) == 12
+
+
+def test_nobody_repairs_a_single_voter() -> None:
+    world = World(1)
+    leader = world.elected()
+    produce(leader, b"a" * 100)
+    world.settle()
+    leader.store.request_flush(leader.replica.log)
+    world.pass_time(200)
+    name = leader.replica.log.segments_list[0].name()
+    leader.kill()
+    file = leader.disk.open(name)
+    file.cut(50)
+    file.sync()
+    leader.restart()
+    world.reopen(leader)
+    world.pass_time(3000)
+    assert leader.replica.core.is_damaged
+    assert not leader.replica.is_leader
+    assert leader.replica.log_end_offset == 1, "it is kept as it is"
