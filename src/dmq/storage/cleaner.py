@@ -17,7 +17,7 @@ from dmq.storage import items
 from dmq.storage.files import File, Files
 from dmq.storage.journal import Journal
 from dmq.storage.log import LOGS, Log
-from dmq.storage.segment import save_index
+from dmq.storage.segment import BadBatchError, save_index
 
 CLEAN_FROM = 0.5
 SYNC_ALL_FROM = 0.75
@@ -195,7 +195,10 @@ def collect(job: FlushJob, log: Log) -> None:
     """Add all that a flush of this log must sync; from here on the log counts as clean."""
     for segment in log.unsynced:
         if segment.size:
-            job.add_file(log.open_segment(segment))
+            try:
+                job.add_file(log.open_segment(segment))
+            except BadBatchError:
+                continue  # Damaged, and known to be: there is nothing new in it.
     if log.directory_changed:
         job.add_directory(log.directory)
         job.add_directory(LOGS)
