@@ -54,17 +54,19 @@ if ! is_sound; then
 fi
 
 install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
+compile=--compile
 
 stamp() { # A lock file's content decides whether it is installed.
     local lock=$1 mark=.venv/.installed-$1
     if ! cmp -s "$lock" "$mark"; then
         say "installing $lock"
-        install --require-hashes -r "$lock" || fail "pip could not install $lock; see above. Are the package registries reachable?"
+        install $compile --require-hashes -r "$lock" || fail "pip could not install $lock; see above. Are the package registries reachable?"
         cp "$lock" "$mark"
     fi
 }
 
 stamp requirements.lock
+compile=--no-compile # Tools for work: whoever uses one compiles it then.
 [ "$what" != dev ] || stamp requirements-dev.lock
 if ! cmp -s pyproject.toml .venv/.installed-pyproject.toml || ! [ -x .venv/bin/dmq ]; then
     say "installing dmq itself"

@@ -59,7 +59,10 @@ class Housekeeping:
         elif not 0 < self._check_at - now <= interval_ms:
             self._check_at = now + interval_ms
             self._begin_check()
-        self._compaction.tick(now, settings, self._everything)
+        try:
+            self._compaction.tick(now, settings, self._everything)
+        except OSError as error:  # Out of descriptors, say: compaction can wait.
+            log.warning("compaction has to wait: %s", error)
 
     def _everything(self) -> list[Kept]:
         """All partitions with their topics' settings; the metadata log first."""

@@ -63,15 +63,18 @@ class MetadataChanges:
         facts = [decode(record) for record in records]
         if any(isinstance(fact, ConfigRecord) and self._is_ours(fact) for fact in facts):
             self._take_settings()
-            for topic in self._state.topics.values():
-                self._replicas.bring_in(topic)
+            for topic_id in list(self._replicas.by_id):  # Others may not be committed yet.
+                self._bring_in(topic_id)
         for topic_id in dict.fromkeys(self._touched(facts)):
-            topic_now = self._state.topics_by_id.get(topic_id)
-            if topic_now is not None:
-                self._replicas.bring_in(topic_now)
+            self._bring_in(topic_id)
         for fact in facts:
             if isinstance(fact, TopicRecord) and fact.name is None:
                 self._replicas.remove(fact.topic_id)
+
+    def _bring_in(self, topic_id: UUID) -> None:
+        topic = self._state.topics_by_id.get(topic_id)
+        if topic is not None:  # Else it is about to be deleted.
+            self._replicas.bring_in(topic)
 
     def _touched(self, facts: list[Fact]) -> list[UUID]:
         touched: list[UUID] = []

@@ -8,6 +8,7 @@ the disk can no longer be trusted. Doors are given to it as a factory, because i
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 import sys
 import time
@@ -116,7 +117,7 @@ class Runtime:
         settings = StoreSettings(
             journal_bytes=config.journal_max_bytes,
             journal_file_bytes=config.journal_file_bytes,
-            open_files_max=config.open_segments_max,
+            open_files_max=_open_files_max(config.open_segments_max),
             reserve_bytes=config.disk_reserve_bytes,
             quarantine_ms=config.log_segment_delete_delay_ms,
         )
@@ -182,6 +183,10 @@ class Runtime:
         self.settings = settings
         self._cluster.rules = ConfigRules(settings)
         self.service.config = settings.effective
+        self.store.configure(
+            reserve_bytes=settings.effective.disk_reserve_bytes,
+            quarantine_ms=settings.effective.log_segment_delete_delay_ms,
+        )
         for door in self._doors:
             door.configure(settings.effective)
 
@@ -387,3 +392,11 @@ def _new_cluster_id() -> str:
     while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass
     return text
+
+
+def _open_files_max(wanted: int) -> int:
+    """Segments hold descriptors, and so do connections: half of what the system gives is theirs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(8, min(wanted, soft // 2))

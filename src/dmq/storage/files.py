@@ -152,14 +152,16 @@ class OsFiles:
 
     def __init__(self, root: str) -> None:
         self.root = root
+        self._root_fd = -1
+        self._lock_fd: int | None = None
         os.makedirs(root, exist_ok=True)
         self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._lock_fd: int | None = None
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def __del__(self) -> None:
         self.unlock()
-        os.close(self._root_fd)
+        if self._root_fd >= 0:
+            os.close(self._root_fd)
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"

@@ -189,10 +189,15 @@ class Log(Layout):
     def configure(self, settings: LogSettings) -> None:
         """Replace the settings. A change to sync holds appends back until the log is flushed."""
         self.settings = settings
-        if settings.is_async == self.is_async or self._is_paused:
+        if self._is_paused:
+            return  # It will find the settings when it goes on.
+        is_async = next((op[1] for op in reversed(self._ops) if op[0] == MODE), self.is_async)
+        if settings.is_async == is_async:
             return
         if settings.is_async:
             self._stage((MODE, True))
+        elif not self.is_async:  # No turn has heard of the change: take it back.
+            self._ops = [op for op in self._ops if op[0] != MODE]
         else:
             self._is_paused = True
             self._host.request_flush(self)
@@ -330,15 +335,15 @@ class Log(Layout):
 
     # ---- the turn
 
-    def begin(self, turn: Turn) -> bool:
-        """Write what is staged to segments and journal items; False if it must wait."""
+    def begin(self, turn: Turn) -> None:
+        """Write what is staged to segments and journal items, unless a flush must come first."""
         if self._is_hard_staged:
             self._is_hard_staged = False
             self._begun.epoch, self._begun.vote = self.epoch, self.vote
             turn.body.add(items.encode_hard(items.Hard(self.uid, self.epoch, self.vote)))
         if self._is_paused:
             turn.logs.append(self)
-            return not self._ops
+            return
         ops, self._ops = self._ops, []
         self._is_held = is_held = self._has_cut
         self._has_cut, self._staged_cut = False, None
@@ -360,9 +365,8 @@ class Log(Layout):
             if self.is_async and all(op[0] == BATCH for op in ops):
                 self._move_stable()
                 turn.stable.append(self)
-                return True
+                return
         turn.logs.append(self)
-        return True
 
     def _begin_some(self, turn: Turn, ops: list[Op], at: int) -> int:
         if not (turn.takes_batches or self.is_async):
@@ -418,7 +422,8 @@ class Log(Layout):
         """The flush that a change to sync waited for is noted."""
         if self._is_paused:
             self._is_paused = False
-            self._ops.insert(0, (MODE, False))
+            if not self.settings.is_async:
+                self._ops.insert(0, (MODE, False))
             self._host.mark_dirty(self)
 
     # ---- reading

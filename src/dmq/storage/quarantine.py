@@ -36,13 +36,13 @@ class Quarantine:
 
     def __init__(self, files: Files, keep_ms: int) -> None:
         self._files = files
-        self._keep_ms = keep_ms
+        self.keep_ms = keep_ms
         self._due: dict[str, int] = {}
 
     def adopt(self, now: int) -> None:
         """Folders of a former life."""
         for name in self._files.list(DIRECTORY):
-            self._due[f"{DIRECTORY}/{name}"] = now + self._keep_ms
+            self._due[f"{DIRECTORY}/{name}"] = now + self.keep_ms
 
     def take(self, log: Log, pool: SegmentFiles, now: int) -> None:
         """Move a dropped log's folder here."""
@@ -53,7 +53,7 @@ class Quarantine:
                 name = move(self._files, log.directory, DIRECTORY, str(log.uid))
             except OSError:
                 return  # It stays where it is; the next start knows that it was dropped.
-            self._due[name] = now + self._keep_ms
+            self._due[name] = now + self.keep_ms
 
     def due(self, now: int) -> list[RemoveJob]:
         ready = [name for name, at in self._due.items() if at <= now]

@@ -10,7 +10,7 @@ only caller besides tests is the broker. A FatalStorageError from anywhere must 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
@@ -98,8 +98,10 @@ class Store:
         """
         try:
             files.lock()
+        except BlockingIOError as error:
+            raise StorageError(f"{files.root} is in use by another process") from error
         except OSError as error:
-            raise StorageError(f"{files.root} is in use: {error}") from error
+            raise StorageError(f"{files.root} can't be used: {error}") from error
         try:
             directory = meta.load(files)
             if directory is None:
@@ -224,6 +226,14 @@ class Store:
         self._staged.append((items.encode_drop(items.Drop(log.uid)), Fact(log.uid, None)))
         self._dropping.append(log)
 
+    def configure(self, *, reserve_bytes: int, quarantine_ms: int) -> None:
+        """Take settings that may change while running."""
+        self._settings = replace(
+            self._settings, reserve_bytes=reserve_bytes, quarantine_ms=quarantine_ms
+        )
+        self._quarantine.keep_ms = quarantine_ms
+        self._space_checked_at = None
+
     # ---- called by logs
 
     def mark_dirty(self, log: Log) -> None:
@@ -293,8 +303,7 @@ class Store:
             del self._dirty[log]
         turn.takes_batches = self._journal.make_room(length)
         for log in taken:
-            if not log.begin(turn):
-                self._dirty[log] = None
+            log.begin(turn)  # One that waits for a flush comes back when that is noted.
 
     def _write(self, turn: Turn) -> None:
         self._turn = turn
