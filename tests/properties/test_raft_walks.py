@@ -54,6 +54,10 @@ def test_no_walk_of_async_logs_breaks_a_promise() -> None:
     assert reached.keys() >= REACHED | {"healed"}
 
 
+def test_ordered_recoveries_confuse_nobody() -> None:
+    assert walk_many(ORDERED, WALKS // 4)["commit"] > 0
+
+
 @pytest.mark.parametrize("profile", [SAFE, ASYNC, ORDERED], ids=["sync", "async", "ordered"])
 def test_once_faults_stop_every_group_settles(profile: Profile) -> None:
     """A leader within 5 s, all replicas equal and voting, nobody recovering, no timer left."""

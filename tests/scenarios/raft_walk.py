@@ -89,7 +89,7 @@ def narrow(**weights: float) -> dict[str, float]:
 
 
 SAFE = Profile()
-ORDERED = Profile(is_async=True, weights={**WEIGHTS, "recover": 0.7})
+ORDERED = Profile(weights={**WEIGHTS, "recover": 0.7})
 """Operators order recoveries: committed records are lost, and still nobody stumbles."""
 ASYNC = Profile(
     is_async=True, chances={**CHANCES, "change": 0.3, "trim": 0.3, "wipe": 0.2, "crash": 1.0}

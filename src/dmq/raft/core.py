@@ -254,9 +254,9 @@ class RaftCore(Facts):
     def bar(self, epoch: int, now: int) -> None:
         """By an operator's order another replica leads `epoch` as the only voter: ours is the past.
 
-        Said to every other replica, after a restart too, for the metadata remember it. Until our
-        log descends from that epoch we neither vote nor stand, so that those who were lost and
-        come back together do not go on as the group that they were.
+        Said to every other replica, after a restart too, for the metadata remember it. We vote for
+        nobody whose log does not descend from that epoch and don't stand until ours does, so that
+        those who were lost and come back together do not go on as the group that they were.
         """
         s = self._state
         s.barred_epoch = max(s.barred_epoch, epoch)

@@ -28,7 +28,7 @@ class Refusal(IntEnum):
     RECOVERING = 5
     """The voter may have lost what it acknowledged, and not all voters are connected."""
     BARRED = 6
-    """By an operator's order another replica's log is the group's; the voter's is not yet that one."""
+    """By an operator's order another log is the group's; the candidate's does not descend from it."""
 
 
 class PreVote(NamedTuple):

@@ -56,7 +56,7 @@ def _refusal(s: State, sender: Voter, epoch: int, end: Position, now: int) -> Re
         return Refusal.EPOCH
     if epoch == s.epoch and s.vote not in (None, sender):
         return Refusal.VOTED
-    if s.is_barred:
+    if s.is_barred and end.epoch < s.barred_epoch:
         return Refusal.BARRED
     if not is_up_to_date(end, election_end(s.log)):
         return Refusal.LOG

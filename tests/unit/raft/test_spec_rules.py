@@ -631,8 +631,12 @@ def test_recover_by_order_those_who_were_lost_elect_nobody_of_their_own() -> Non
     assert (solo.core.role, solo.core.epoch) == (Role.FOLLOWER, 100)
     solo.passes(100_000)
     assert solo.core.role is Role.FOLLOWER
-    solo.hears(2, Vote(101, P(100, 0, 9), is_transfer=False))
-    assert solo.says() == [(2, VoteReply(101, 101, Refusal.BARRED, False))]
+    solo.hears(2, Vote(101, P(99, 0, 9), is_transfer=False))
+    solo.hears(3, Vote(101, P(100, 1, 0), is_transfer=False))
+    assert solo.says() == [
+        (2, VoteReply(101, 101, Refusal.BARRED, False)),
+        (3, VoteReply(101, 101, None, False)),
+    ]
     mark = Mark(100, 1, 2, (voter(3),), 0)
     joined = append(102, P(3, 0, 2), P(102, 0, 2), mark, Mark(102, 0, 2, solo.voters, 0))
     solo.cluster.unclean = 1
