@@ -180,6 +180,9 @@ class Runtime:
         self._turn_now()
 
     def _take_settings(self, settings: Settings) -> None:
+        level = settings.effective.logging_level
+        if level != self.settings.effective.logging_level:
+            logging.getLogger("dmq").setLevel(level.upper())
         self.settings = settings
         self._cluster.rules = ConfigRules(settings)
         self.service.config = settings.effective

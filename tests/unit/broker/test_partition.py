@@ -6,7 +6,9 @@ import pytest
 from fakes.broker import STORE, FakeBroker
 from fakes.disk import FakeDisk
 
+from dmq.broker.admin import ConfigChange
 from dmq.broker.partition import Append, Partition
+from dmq.config.definitions import ResourceType
 from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.records import BatchError, iterate, scan
 from dmq.types import NIL_UUID
@@ -225,3 +227,56 @@ def test_trims_under_way_never_take_the_start_back(broker: FakeBroker) -> None:
     broker.turn()
     assert [answer.get() for answer in answers] == [4, 4]
     assert partition.log.marks.last.log_start == 4
+
+
+def configure(broker: FakeBroker, durability: str) -> None:
+    change = ConfigChange(ResourceType.TOPIC, "t", (("durability", 0, durability),))
+    broker.service.admin.alter_configs([change], replace=False, validate_only=False)
+
+
+def run_jobs(broker: FakeBroker) -> None:
+    for job in broker.store.maintain(broker.now):
+        job.run()
+        broker.store.done(job)
+
+
+def test_a_change_to_sync_waits_for_a_flush_without_busy_turns(broker: FakeBroker) -> None:
+    (partition,) = broker.create("t", durability="async")
+    partition.append(broker.batch(b"before"), broker.now)
+    broker.turn()
+    configure(broker, "sync")
+    broker.turn()
+    seen = watch(partition.append(broker.batch(b"after"), broker.now))
+    assert broker.turn() <= 1, "there is nothing to do before the flush"
+    assert seen == []
+    run_jobs(broker)
+    turn = broker.begin()
+    assert turn is not None
+    assert turn.needs_sync
+    broker.end(turn)
+    broker.turn()
+    assert seen == [ErrorCode.NONE]
+    assert not partition.log.is_async
+
+
+@pytest.mark.parametrize("first", ["sync", "async"])
+def test_the_last_word_on_durability_counts(broker: FakeBroker, first: str) -> None:
+    other = {"sync": "async", "async": "sync"}
+    (partition,) = broker.create("t", durability=first)
+    partition.append(broker.batch(b"v"), broker.now)
+    broker.turn()
+    mode = first
+    for flips in (2, 3, 4):
+        for _ in range(flips):  # All before a turn has heard of the first.
+            mode = other[mode]
+            configure(broker, mode)
+        for _ in range(3):
+            broker.turn()
+            run_jobs(broker)
+        broker.turn()
+        assert partition.log.is_async == (mode == "async")
+        seen = watch(partition.append(broker.batch(b"v"), broker.now))
+        broker.turn()
+        assert seen == [ErrorCode.NONE]
+    after = broker.restart(crash=FakeDisk.kill).find("t")
+    assert after.log_end_offset == 4
