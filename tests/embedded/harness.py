@@ -16,6 +16,7 @@ import pytest
 import uvloop
 from compat.requests import fetch_topic, produce_request
 from compat.wire import RESPONSES, decode, encode
+from embedded.eventually import until as until
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import MetadataRequest
 
@@ -64,13 +65,6 @@ def door_of(runtime: Runtime) -> KafkaDoor:
     (door,) = runtime._doors
     assert isinstance(door, KafkaDoor)
     return door
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition; the test's time limit is the only deadline."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
-    assert condition(), what
 
 
 class Client:

@@ -1,6 +1,8 @@
 """At each bound the sender waits: a disk that stands still never makes the broker grow."""
 
 import asyncio
+import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,9 @@ import pytest
 from compat import batches
 from embedded.harness import Client, SlowDisk, broker_on, disk, door_of, run, until
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+
+from dmq.doors.kafka import ACCEPT_REST_S
+from dmq.storage.cleaner import FlushJob
 
 __all__ = ["disk"]
 
@@ -111,5 +116,123 @@ def test_requests_under_way_are_counted_to_zero(tmp_path: Path) -> None:
             await until(lambda: len(door) == 0, "the connection is gone")
             assert door.in_flight_bytes == 0
             client.close()
+
+    run(test)
+
+
+def test_producers_wait_while_the_journal_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments can't be flushed: the journal must not grow for ever, nor must anything be lost."""
+    free = threading.Event()
+    original = FlushJob.run
+
+    def held(job: FlushJob) -> None:
+        assert free.wait(60)
+        original(job)
+
+    async def test() -> None:
+        async with broker_on(tmp_path) as runtime:
+            client, other = await Client.to(runtime), await Client.to(runtime)
+            await client.create("t")
+            monkeypatch.setattr(FlushJob, "run", held)
+            batch = batches.build([bytes(MIB // 2)])
+            tickets: asyncio.Queue[Any] = asyncio.Queue()
+            offsets: list[int] = []
+
+            async def read_answers() -> None:
+                while True:
+                    code, offset = await client.produced(await tickets.get())
+                    assert code == 0
+                    offsets.append(offset)
+
+            async def send() -> None:
+                while True:
+                    tickets.put_nowait(client.produce("t", batch))
+                    await client.writer.drain()
+
+            reading = asyncio.ensure_future(read_answers())
+            sending = asyncio.ensure_future(send())
+            await until(lambda: runtime.store.pressure > 1, "the journal is full")
+            seen = -1
+            while seen != len(offsets):  # Until nothing moves any more.
+                seen = len(offsets)
+                await asyncio.sleep(0.5)
+            journal = sum(file.stat().st_size for file in (tmp_path / "journal").iterdir())
+            assert journal <= (16 + 2 * 4 + 16) * MIB, "its size, spares, what was under way"
+            assert (await other.call(MetadataRequest(topics=[]), 9)).topics == []
+            sending.cancel()
+            free.set()
+            await until(lambda: runtime.store.pressure < 1, "it is cleaned")
+            await until(
+                lambda: len(offsets) > seen or runtime.node.backlog.count == 0, "it goes on"
+            )
+            await client.writer.drain()
+            await until(lambda: runtime.node.backlog.count == 0, "all are durable")
+            assert offsets == list(range(len(offsets)))
+            reading.cancel()
+            for one in (client, other):
+                one.close()
+
+    try:
+        run(test)
+    finally:
+        free.set()
+
+
+class Refusing:
+    """A listening socket of a process that has no descriptors left."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self.attempts = 0
+
+    def fileno(self) -> int:
+        return int(self._sock.fileno())
+
+    def accept(self) -> Any:
+        self.attempts += 1
+        raise OSError(errno.EMFILE, "too many open files")
+
+
+def test_a_process_without_descriptors_does_not_spin(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with broker_on(tmp_path) as runtime:
+            door = door_of(runtime)
+            listening = door._sock
+            door._sock = refusing = Refusing(listening)  # type: ignore[assignment]
+            client = await Client.to(runtime)
+            await until(lambda: refusing.attempts >= 3, "it tries again")
+            began = asyncio.get_running_loop().time()
+            before = refusing.attempts
+            await asyncio.sleep(0.5)
+            waited = asyncio.get_running_loop().time() - began
+            assert refusing.attempts - before <= waited / ACCEPT_REST_S + 1
+            door._sock = listening
+            assert (await client.call(MetadataRequest(topics=[]), 9)).topics == []
+            client.close()
+
+    run(test)
+
+
+def test_connections_are_counted_by_the_second(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with broker_on(tmp_path, max_connection_creation_rate=5) as runtime:
+            door = door_of(runtime)
+            rests: list[float] = []
+            rest = door._accept_again_at
+
+            def watch(moment: float) -> None:
+                rests.append(moment)
+                rest(moment)
+
+            door._accept_again_at = watch  # type: ignore[method-assign]
+            clients = []
+            for count in range(1, 6):
+                clients.append(await Client.to(runtime))
+                await until(lambda wanted=count: len(door) == wanted, "it is in")
+            assert rests == [], "five in a second are no more than five"
+            for client in clients:
+                client.close()
 
     run(test)
