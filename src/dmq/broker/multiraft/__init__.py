@@ -1,9 +1,12 @@
 """Many Raft groups on one broker: one turn, one sync, one frame per peer for all of them.
 
     node.py      GroupNode: all replicas, the turn; the seam that a runtime or a simulator drives
-    replica.py   one replicated partition: its log, its Raft core, and who waits for it
+    replica.py   one replicated partition: its verbs, and who waits for it
+    driven.py    its base: the log and the Raft core, driven as the core's contract asks
     links.py     one session per peer: hello, heartbeats, who is suspect, whose lease stands
     tables.py    who leads what, as digests and as lists
+    talk.py      heartbeats, and tables where they differ
+    agenda.py    which groups must be looked at, and when
     sending.py   appends on their way: pieces of logs, packed into frames, bounded per peer
     cargo.py     record bytes between two logs: read, checked, fitted
     waiting.py   acknowledgements and fetches that wait for a log

@@ -28,18 +28,17 @@ Deterministic: no clock, no set is iterated, dice are handed in. Raises FatalSto
 must stop.
 """
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count as counter
 from uuid import UUID
 
 from dmq.broker.multiraft import repair
+from dmq.broker.multiraft.agenda import Agenda
+from dmq.broker.multiraft.driven import BLANK, GroupSettings
 from dmq.broker.multiraft.frames import (
     Frame,
     GroupKey,
     GroupMessage,
-    Heartbeat,
     Hello,
     Outgoing,
     RangeReply,
@@ -48,9 +47,10 @@ from dmq.broker.multiraft.frames import (
 )
 from dmq.broker.multiraft.handing import SyncWatch, hand_over_all
 from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
-from dmq.broker.multiraft.replica import BLANK, GroupSettings, Replica
+from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, landed
 from dmq.broker.multiraft.tables import Tables
+from dmq.broker.multiraft.talk import Talk
 from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode
 from dmq.raft.messages import Ack, Nack, PreVote, Vote
@@ -135,6 +135,10 @@ class GroupNode:
         self.counts: dict[str, int] = {}
         """How often rare things happened, for people and for tests."""
         self._sender = Sender(self.links, self.settings.sending)
+        self._talk = Talk(
+            self.links, self.tables, self._sender, self.settings.exchange_ms, self.count
+        )
+        self._agenda = Agenda(self.settings.elections_max, self.settings.changes_max)
         self._by_uid: dict[int, Replica] = {}
         self._by_key: dict[GroupKey, Replica] = {}
         self._by_peer: dict[Voter, dict[Replica, None]] = {}
@@ -144,13 +148,7 @@ class GroupNode:
         self._dirty: dict[Replica, None] = {}
         self._unborn: list[Replica] = []
         self._waiting: dict[Replica, None] = {}
-        self._told: dict[Replica, dict[Voter, None]] = {}
-        """Groups that must be told of changed peers."""
-        self._deadlines: list[tuple[int, int, Replica]] = []
-        self._numbers = counter()
         self._turn: GroupTurn | None = None
-        self._elections_left = self.settings.elections_max
-        self._changes_left = self.settings.changes_max
         self._beat_at = now
         self._ticked_at = now
         self._sweep_at: int | None = None
@@ -242,7 +240,7 @@ class GroupNode:
         self._ground(replica)
         self.tables.update(replica, None)
         self._members_changed(replica, ())
-        self._told.pop(replica, None)
+        self._agenda.forget(replica)
         for known in (self._dirty, self._waiting, self._sender.waiting):
             known.pop(replica, None)
         self._repairs.forget(replica)
@@ -258,8 +256,8 @@ class GroupNode:
         link = self.links.connected(hello, session, now)
         self._sender.forget(link.peer)
         self._tell_peers()
-        self._sender.beat(link, self._heartbeat(link, now))
-        self._sender.table(link, self.tables.table(link.peer, wants_reply=False))
+        self._talk.beat(link, self._syncs.age_ms(now), now)
+        self._talk.introduce(link)
 
     def closed(self, now: int, peer: Voter, session: int) -> None:
         self._enter(now)
@@ -283,7 +281,7 @@ class GroupNode:
         if frame.table is not None:
             self._on_table(link, frame.table, now)
         if frame.heartbeat is not None:
-            self._on_heartbeat(link, frame.heartbeat, now)
+            self._talk.on_heartbeat(link, frame.heartbeat, now)
         for message in frame.messages:
             self._on_message(link, message, now)
 
@@ -320,60 +318,17 @@ class GroupNode:
 
     # ---- who leads what
 
-    def _heartbeat(self, link: Link, now: int) -> Heartbeat:
-        peer = link.peer
-        return Heartbeat(
-            now,
-            link.echo,
-            self._syncs.age_ms(now),
-            self.tables.leads(peer),
-            self.tables.follows(peer),
-        )
-
-    def _on_heartbeat(self, link: Link, beat: Heartbeat, now: int) -> None:
-        link.echo = beat.sent_at
-        link.sync_ms = beat.sync_ms
-        leads, follows = self.tables.leads(link.peer), self.tables.follows(link.peer)
-        if beat.follows == leads:
-            self.links.renew_lease(link, beat.echo)
-        if (beat.follows, beat.leads) == (leads, follows):
-            link.mismatches = 0
-            return
-        link.mismatches += 1
-        if link.mismatches < 2:
-            return
-        digests = (beat.follows, beat.leads, leads, follows)
-        since = now - link.exchanged_at
-        if digests != link.exchanged_digests or since >= self.settings.exchange_ms:
-            link.exchanged_at, link.exchanged_digests = now, digests
-            self._sender.table(link, self.tables.table(link.peer, wants_reply=True))
-            self.count("digest mismatch")
-
     def _on_table(self, link: Link, table: Table, now: int) -> None:
-        """A group whose believed leader does not claim it is leaderless at once."""
-        peer = link.peer
         if link.greet_until is not None:
             self.links.greeted(link)
             self._tell_peers()
-        if table.wants_reply:
-            self._sender.table(link, self.tables.table(peer, wants_reply=False))
-        leads, follows = dict(table.leads), dict(table.follows)
-        for replica in self.tables.followed(peer):
-            if replica.key not in leads:
-                self._tell(replica, now)
-                replica.disclaimed(peer, now)
-                self.touched(replica, now)
-        for replica in self.tables.led(peer):
-            if follows.get(replica.key) != replica.core.epoch:
-                self._tell(replica, now)
-                replica.disclaimed(peer, now)
-                self.touched(replica, now)
-        for key, epoch in table.leads:
-            claimed = self._by_key.get(key)
-            if claimed is not None and claimed.stance != (epoch, (peer,), False):
-                self._tell(claimed, now)
-                claimed.claimed(peer, epoch, now)
-                self.touched(claimed, now)
+        for replica, epoch in self._talk.on_table(link, table, self._by_key.get):
+            self._tell(replica, now)
+            if epoch is None:
+                replica.disclaimed(link.peer, now)
+            else:
+                replica.claimed(link.peer, epoch, now)
+            self.touched(replica, now)
 
     def has_lease(self, replica: Replica, now: int) -> bool:
         """Whether no other leader of this group can exist (reads that must be the newest)."""
@@ -386,14 +341,12 @@ class GroupNode:
         """Note which groups must hear of the peers that changed."""
         for peer in self.links.take_changed():
             for replica in self._by_peer.get(peer, ()):
-                self._told.setdefault(replica, {})[peer] = None
+                self._agenda.tell(replica, peer)
 
     def _tell(self, replica: Replica, now: int) -> None:
         """Before any other input: what its peers do."""
-        peers = self._told.pop(replica, None)
-        if peers is not None:
-            for peer in peers:
-                replica.peer_changed(peer, now)
+        for peer in self._agenda.peers_of(replica):
+            replica.peer_changed(peer, now)
 
     def touched(self, replica: Replica, now: int) -> None:
         """After every input of a replica: what follows from it for the node."""
@@ -412,10 +365,7 @@ class GroupNode:
             if was_leader and not replica.is_leader:
                 self._ground(replica)
             self.tables.update(replica, stance)
-        deadline = replica.core.deadline
-        if deadline is not None and deadline != replica.timer:
-            heapq.heappush(self._deadlines, (deadline, next(self._numbers), replica))
-        replica.timer = deadline
+        self._agenda.set_timer(replica, replica.core.deadline)
         if replica.has_waiting:
             self._waiting[replica] = None
             if self._sweep_at is None:
@@ -460,7 +410,7 @@ class GroupNode:
             self._beat_at = now + self.settings.links.heartbeat_ms
             for link in self.links.by_peer.values():
                 if link.is_open:
-                    self._sender.beat(link, self._heartbeat(link, now))
+                    self._talk.beat(link, self._syncs.age_ms(now), now)
         self._syncs.look(now, self.links, self._by_uid.values())
         if self.links.may_judge(now):
             self.links.tick(now)
@@ -471,33 +421,29 @@ class GroupNode:
 
     def _work(self, now: int) -> None:
         """Tell groups of changed peers and serve their timers, as many as a turn may."""
-        while self._told and self._changes_left:
-            self._changes_left -= 1
-            replica = next(iter(self._told))
-            self._tell(replica, now)
-            self.touched(replica, now)
+        while (told := self._agenda.take_told()) is not None:
+            self._tell(told, now)
+            self.touched(told, now)
         if now >= self._vote_from and self._held_votes:
-            held, self._held_votes = self._held_votes, []
-            for peer, session, what in held:
-                link = self.links.open_link(peer)
-                if link is not None and link.session == session:
-                    self._on_message(link, what, now)
-        while self._deadlines and self._deadlines[0][0] <= now and self._elections_left:
-            deadline, _, replica = heapq.heappop(self._deadlines)
-            if not replica.is_retired and replica.timer == deadline:
-                self._serve_timer(replica, now)
+            self._answer_held_votes(now)
+        while (due := self._agenda.take_due(now)) is not None:
+            if self._may_stand(due, now):
+                self._tell(due, now)
+                due.tick(now)
+                self.touched(due, now)
+            else:
+                self._agenda.set_timer(due, self._vote_from)
 
-    def _serve_timer(self, replica: Replica, now: int) -> None:
-        if now < self._vote_from and not (replica.is_fresh or replica.core.voters == (self.me,)):
-            # To stand is to vote for ourselves; see _must_wait.
-            heapq.heappush(self._deadlines, (self._vote_from, next(self._numbers), replica))
-            replica.timer = self._vote_from
-            return
-        self._elections_left -= 1
-        replica.timer = None
-        self._tell(replica, now)
-        replica.tick(now)
-        self.touched(replica, now)
+    def _answer_held_votes(self, now: int) -> None:
+        held, self._held_votes = self._held_votes, []
+        for peer, session, what in held:
+            link = self.links.open_link(peer)
+            if link is not None and link.session == session:
+                self._on_message(link, what, now)
+
+    def _may_stand(self, replica: Replica, now: int) -> bool:
+        """To stand is to vote for ourselves; see _must_wait."""
+        return now >= self._vote_from or replica.is_fresh or replica.core.voters == (self.me,)
 
     def _sweep(self, now: int) -> None:
         for replica in list(self._waiting):
@@ -515,8 +461,9 @@ class GroupNode:
         judge_from = self.links.judge_from
         if self._held_votes:
             moments.append(max(self._vote_from, judge_from))
-        if self._deadlines and self._elections_left:
-            moments.append(max(self._deadlines[0][0], judge_from))
+        due = self._agenda.deadline()
+        if due is not None:
+            moments.append(max(due, judge_from))
         if self._turn is None:
             for moment in (self.store.idle_deadline(), self._repairs.deadline()):
                 if moment is not None:
@@ -538,8 +485,7 @@ class GroupNode:
         self._enter(now)
         if self.links.may_judge(now):
             self._work(now)
-        self._elections_left = self.settings.elections_max
-        self._changes_left = self.settings.changes_max
+        self._agenda.next_turn()
         for replica in self._repairs.ask(self.links, self._sender, now):
             replica.repaired(now)
         store_turn = self.store.begin_turn(now)

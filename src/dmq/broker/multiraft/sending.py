@@ -11,6 +11,7 @@ they are as soon as a turn has begun. Called by node.py.
 from dataclasses import dataclass
 
 from dmq.broker.multiraft import cargo
+from dmq.broker.multiraft.driven import Flights
 from dmq.broker.multiraft.frames import (
     Frame,
     GroupKey,
@@ -22,7 +23,7 @@ from dmq.broker.multiraft.frames import (
     Table,
 )
 from dmq.broker.multiraft.links import Link, PeerLinks
-from dmq.broker.multiraft.replica import Flights, Replica
+from dmq.broker.multiraft.replica import Replica
 from dmq.errors import StorageError
 from dmq.raft.leader import Want
 from dmq.raft.messages import Append, Envelope

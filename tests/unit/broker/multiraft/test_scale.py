@@ -43,7 +43,7 @@ def test_idle_groups_send_heartbeats_and_nothing_else() -> None:
     assert len(world.sent) <= 6 * 21, "six directed links, a heartbeat each 100 ms"
     assert [broker.disk.sync_count for broker in world.brokers.values()] == turns
     for broker in world.brokers.values():
-        assert not broker.node._deadlines or broker.node._deadlines[0][0] > world.now
+        assert broker.node._agenda.deadline() is None
 
 
 def test_one_frame_per_peer_and_turn_whatever_the_number_of_groups() -> None:

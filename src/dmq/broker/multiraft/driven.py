@@ -1,0 +1,390 @@
+"""A log and its Raft core: what the core wants is staged at once, what comes for it is handed in.
+
+Does for the core what its contract (raft/core.py) asks of a caller. Every input ends in `_perform`:
+writes are staged in order, then `settle` looks at what changed, which is the replica's part. Checks
+the bytes that come with an append, and takes none that the disk has no room for. What the node keeps
+with each group lies here too. Never touches a clock, a socket or another group.
+
+The base of `Replica`, apart from it so that both fit on a few screens. Called by node.py.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dmq.broker.answer import Answer
+from dmq.broker.intake import Intake
+from dmq.broker.multiraft import cargo
+from dmq.broker.multiraft.frames import GroupKey
+from dmq.broker.multiraft.tables import Stance, key_hash
+from dmq.broker.multiraft.waiting import Acks, Fetches
+from dmq.errors import ErrorCode, StorageError
+from dmq.raft.core import RaftCore
+from dmq.raft.links import Links
+from dmq.raft.marks import Marks
+from dmq.raft.messages import Append, Envelope, Message
+from dmq.raft.quorum import NOTHING
+from dmq.raft.settings import Dice, RaftSettings
+from dmq.raft.writes import AddMark, CutTo, ResetTo, SetHard, Take, Trim, Write
+from dmq.storage.items import Damage
+from dmq.storage.log import Log, LogSettings
+from dmq.storage.reading import segment_at
+from dmq.storage.store import Store
+from dmq.types import Mark, Position, Voter
+
+BLANK = Mark(0, 0, 0, (), 0)
+"""Stands first in the log of a new learner, which has no mark yet: a store's log must have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What a topic's settings mean for one of its groups."""
+
+    log: LogSettings = field(default_factory=LogSettings)
+    min_insync_replicas: int = 1
+    """acks=all needs so many voters with the record on disk; never more than there are."""
+    replica_lag_ms: int = 30_000
+    """A voter that was at the leader's durable end within this is in sync."""
+    is_unclean_allowed: bool = False
+    """An async group may elect from a mere majority that may have lost records, after a wait."""
+    intake: Intake | None = None
+    """The topic's rules on producers' batches; None: whatever is produced is taken as it is."""
+
+
+class Host(Protocol):
+    """What a replica needs of its node."""
+
+    @property
+    def store(self) -> Store: ...
+
+    def touched(self, replica: Any, now: int) -> None:
+        """Something was staged or decided: the next turn must look at it."""
+
+    def count(self, event: str) -> None:
+        """Something rare happened."""
+
+    def damaged(self, replica: Any) -> None:
+        """Bytes of its log must be fetched again."""
+
+
+class Flights:
+    """Record bytes on their way to one follower: the end of each append, and its size."""
+
+    __slots__ = ("session", "under_way")
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.under_way: deque[tuple[Position, int]] = deque()
+
+
+class Driven:
+    """See the module."""
+
+    __slots__ = (
+        "_commit",
+        "_durable",
+        "_host",
+        "_members",
+        "_members_of",
+        "_trims",
+        "acks",
+        "core",
+        "count",
+        "fetches",
+        "flying",
+        "has_staged",
+        "high_watermark",
+        "is_fresh",
+        "is_retired",
+        "is_unborn",
+        "key",
+        "key_hash",
+        "known_members",
+        "log",
+        "me",
+        "observers",
+        "piece",
+        "settings",
+        "stance",
+        "target",
+        "timer",
+        "was_leader",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        settings: GroupSettings,
+        links: Links,
+        raft: RaftSettings,
+        dice: Dice,
+        *,
+        is_fresh: bool,
+        host: Host,
+    ) -> None:
+        self.key = GroupKey(log.topic_id, log.partition)
+        self.key_hash = key_hash(self.key)
+        self.log = log
+        self.settings = settings
+        self.is_fresh = is_fresh
+        """Founded by this process: no lease of anybody can rest on a former life of ours."""
+        self.me = links.me
+        self._host = host
+        self.count = host.count
+        is_blank = log.marks.items == (BLANK,)
+        self.core = RaftCore(
+            links,
+            raft,
+            dice,
+            marks=Marks() if is_blank else log.marks,
+            end_offset=log.end_offset,
+            log_start=log.log_start,
+            epoch=log.epoch,
+            vote=log.vote,
+            commit=NOTHING if is_blank else log.commit,
+            is_recovering=log.is_recovering,
+            is_damaged=log.is_damaged,
+            is_unclean_allowed=settings.is_unclean_allowed,
+        )
+        self.target: tuple[Voter, ...] = ()
+        self.observers: tuple[Voter, ...] = ()
+        self.high_watermark = max(self.core.high_watermark, log.log_start)
+        self.acks = Acks()
+        self.fetches = Fetches()
+        self._trims: list[tuple[int, Answer[int]]] = []
+        self._commit = self.core.commit
+        self._durable = self.core.durable_end
+        self._members: tuple[Voter, ...] = ()
+        self._members_of: tuple[object, ...] = ()
+        self.is_retired = False
+        self.was_leader = False
+        # What the node keeps with each replica.
+        self.has_staged = False
+        """The log was told something that no turn has taken yet."""
+        self.is_unborn = False
+        """No turn has said yet that the log exists."""
+        self.known_members: tuple[Voter, ...] = ()
+        self.stance: Stance | None = None
+        self.timer: int | None = None
+        self.flying: dict[Voter, Flights] = {}
+        self.piece: tuple[int, int, cargo.Piece] | None = None
+        """The last piece that was read: followers mostly want the same."""
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.key.topic_id.int & 0xFFFF:x}-{self.key.partition} {self.core!r}>"
+
+    # ---- what it is
+
+    @property
+    def is_leader(self) -> bool:
+        return self.core.is_leader
+
+    @property
+    def leader(self) -> Voter | None:
+        return self.core.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.core.epoch
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.end_offset
+
+    def in_sync(self, now: int) -> tuple[Voter, ...]:
+        """The ISR as clients see it; () if we don't lead."""
+        return self.core.in_sync(now, self.settings.replica_lag_ms)
+
+    def members(self) -> tuple[Voter, ...]:
+        """All others that have to do with this group: voters, learners, observers, the leader."""
+        core = self.core
+        leader = core.leader
+        of = (core.voters, self.target, self.observers, leader)
+        if of != self._members_of:
+            self._members_of = of
+            everybody = dict.fromkeys((*core.voters, *self.target, *self.observers))
+            if leader is not None:
+                everybody[leader] = None
+            everybody.pop(self.me, None)
+            self._members = tuple(everybody)
+        return self._members
+
+    def stance_now(self) -> Stance | None:
+        """Whom we lead, or whom we follow, and in which epoch."""
+        core = self.core
+        if core.is_leader:
+            return core.epoch, self.members(), True
+        leader = core.leader
+        return (core.epoch, (leader,), False) if leader is not None else None
+
+    # ---- inputs of the core
+
+    def start(self, now: int) -> None:
+        self.core.start(now)
+        self._perform(now)
+
+    def restart(self, now: int) -> None:
+        """This broker may stand again: see whether anybody leads."""
+        self.start(now)
+        self._host.touched(self, now)
+
+    def durable(self, now: int) -> list[Envelope]:
+        """The turn's sync returned: what may leave."""
+        envelopes = self.core.durable(self.log.stable_end, now)
+        self._perform(now)
+        return envelopes
+
+    def step(self, sender: Voter, session: int, message: Message, data: bytes, now: int) -> None:
+        """A message came. Raises ProtocolError if its bytes are not what it says."""
+        batches: list[cargo.Batch] = []
+        if self.log.is_damaged and not self.core.is_damaged:
+            self.note_damage(StorageError("found by a reader"), now)
+        if isinstance(message, Append) and message.epoch >= self.core.epoch:
+            batches = cargo.check(message, data)
+            if message.end.offset > message.prev.offset and not self._takes_records():
+                # Follow its leader, take nothing; it will come again when it got no answer.
+                message = message._replace(
+                    marks=(),
+                    end=message.prev,
+                    commit=min(message.commit, message.prev),
+                    wants_ack=False,
+                )
+                self.count("append refused")
+        self.core.step(sender, session, message, now)
+        self._perform(now, batches)
+
+    def _takes_records(self) -> bool:
+        return not self._host.store.is_full or self.settings.log.may_use_reserve
+
+    def tick(self, now: int) -> None:
+        self.core.tick(now)
+        self._perform(now)
+
+    def peer_changed(self, peer: Voter, now: int) -> None:
+        self.core.peer_changed(peer, now)
+        self._perform(now)
+
+    def claimed(self, peer: Voter, epoch: int, now: int) -> None:
+        self.core.claimed(peer, epoch, now)
+        self._perform(now)
+
+    def disclaimed(self, peer: Voter, now: int) -> None:
+        self.core.disclaimed(peer, now)
+        self._perform(now)
+
+    def set_target(
+        self, voters: tuple[Voter, ...], now: int, observers: tuple[Voter, ...] = ()
+    ) -> None:
+        """What the metadata want; see `RaftCore.set_target`."""
+        self.target, self.observers = voters, observers
+        self.core.set_target(voters, now, observers)
+        self._perform(now)
+        self._host.touched(self, now)
+
+    def transfer(self, to: Voter, now: int) -> bool:
+        """Hand the leadership over; False if that can't be begun."""
+        is_begun = self.core.transfer(to, now)
+        self._perform(now)
+        self._host.touched(self, now)
+        return is_begun
+
+    def resign(self, now: int) -> None:
+        self.core.resign(now)
+        self._perform(now)
+        self._host.touched(self, now)
+
+    def recover(self, epoch: int, now: int) -> None:
+        """Lead as the only voter, by an operator's order; see `RaftCore.recover`."""
+        self.core.recover(epoch, now)
+        self._perform(now)
+        self._host.touched(self, now)
+
+    def bar(self, epoch: int, now: int) -> None:
+        """By an operator's order another replica leads `epoch`; see `RaftCore.bar`."""
+        self.core.bar(epoch, now)
+        self._perform(now)
+        self._host.touched(self, now)
+
+    # ---- the log
+
+    def settle(self, now: int) -> None:
+        """Look at the core after an input: serve those who wait for what changed."""
+        raise NotImplementedError
+
+    def _perform(self, now: int, batches: list[cargo.Batch] | None = None) -> None:
+        """Stage what the core wants, in order; then see what became of those who wait."""
+        writes = self.core.take_writes()
+        if writes:
+            self.has_staged = True
+            for write in writes:
+                self._stage(write, batches or [])
+        self.settle(now)
+
+    def _stage(self, write: Write, batches: list[cargo.Batch]) -> None:
+        log = self.log
+        if isinstance(write, SetHard):
+            log.set_hard(write.epoch, write.vote)
+        elif isinstance(write, AddMark):
+            log.add_mark(write.mark)
+            self.acks.regained(log.end)
+        elif isinstance(write, Take):
+            size = 0
+            for data in cargo.fit(batches, write.start, write.stop, log.marks.last.epoch):
+                log.append(data, may_skip=True)
+                size += len(data)
+            assert log.end_offset == write.stop, (log.end, write)
+            self.fetches.came(write.stop, size)
+            self.acks.regained(log.end)
+        elif isinstance(write, CutTo):
+            log.cut(write.position)
+            self.acks.cut(write.position)
+            self.fetches.cut(write.position.offset)
+            self.count("cut")
+        elif isinstance(write, Trim):
+            log.trim(write.log_start, write.commit)
+            self.count("trim")
+        else:
+            assert isinstance(write, ResetTo)
+            log.reset(write.base, write.log_start)
+            self.acks.reset()
+            self.fetches.cut(-1)
+            self.count("reset")
+
+    def refused(self, end: Position, now: int) -> None:
+        """The disk did not take what was staged beyond `end`; the log has dropped it."""
+        log = self.log
+        self.acks.refused(end, ErrorCode.KAFKA_STORAGE_ERROR)
+        self.fetches.cut(end.offset)
+        self.core.refused(log.marks, log.end_offset, log.log_start, now)
+        self._perform(now)
+        self.count("disk refused")
+
+    def note_damage(self, error: Exception, now: int) -> None:
+        """Bytes of the log are bad: lead and stand no more until they are good again."""
+        log = self.log
+        if isinstance(error, cargo.RotError) and not log.is_damaged:
+            log.damage = (*log.damage, bad_bytes(log, error.offset))
+            self._host.store.request_flush(log)
+        if log.is_damaged and not self.core.is_damaged:
+            self.core.damaged(now)
+            self._host.damaged(self)
+            self.count("damaged")
+            self._perform(now)
+            self._host.touched(self, now)
+
+    def repaired(self, now: int) -> None:
+        """All bytes are good again."""
+        self.core.repaired(now)
+        self.count("repaired")
+        self._perform(now)
+        self._host.touched(self, now)
+
+
+def bad_bytes(log: Log, offset: int) -> Damage:
+    """The rest of the segment from the batch at `offset` on, whose bytes can't be trusted."""
+    segment = log.segments_list[segment_at(log.segments_list, offset)]
+    return Damage(segment.base, log.reader(segment).position(offset), segment.size)

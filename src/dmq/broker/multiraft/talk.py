@@ -1,0 +1,90 @@
+"""What two brokers tell each other of themselves: heartbeats with digests, and tables when they differ.
+
+Owns the rules: a digest that differs twice brings the lists; a group whose believed leader does not claim
+it is leaderless at once; a follower that does not know its leader is reminded; a peer's answer to a
+heartbeat renews our leases with it only if it follows us wherever we lead it. Lists that did not
+help are not sent again at once: one side may lack a group that the metadata have not brought yet.
+Called by node.py.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dmq.broker.multiraft.frames import GroupKey, Heartbeat, Table
+from dmq.broker.multiraft.links import Link, PeerLinks
+from dmq.broker.multiraft.replica import Replica
+from dmq.broker.multiraft.sending import Sender
+from dmq.broker.multiraft.tables import Tables
+
+Find = Callable[[GroupKey], Replica | None]
+
+
+class Verdict(NamedTuple):
+    """What a table says of one group: its sender leads it in this epoch, or has no part in it."""
+
+    replica: Replica
+    epoch: int | None
+
+
+class Talk:
+    """See the module."""
+
+    def __init__(
+        self,
+        links: PeerLinks,
+        tables: Tables,
+        sender: Sender,
+        again_ms: int,
+        count: Callable[[str], None],
+    ) -> None:
+        self._links = links
+        self._tables = tables
+        self._sender = sender
+        self._again_ms = again_ms
+        self._count = count
+
+    def beat(self, link: Link, sync_ms: int, now: int) -> None:
+        leads, follows = self._tables.leads(link.peer), self._tables.follows(link.peer)
+        self._sender.beat(link, Heartbeat(now, link.echo, sync_ms, leads, follows))
+
+    def introduce(self, link: Link) -> None:
+        """A session began: all that we lead and follow."""
+        self._sender.table(link, self._tables.table(link.peer, wants_reply=False))
+
+    def on_heartbeat(self, link: Link, beat: Heartbeat, now: int) -> None:
+        link.echo = beat.sent_at
+        link.sync_ms = beat.sync_ms
+        leads, follows = self._tables.leads(link.peer), self._tables.follows(link.peer)
+        if beat.follows == leads:
+            self._links.renew_lease(link, beat.echo)
+        if (beat.follows, beat.leads) == (leads, follows):
+            link.mismatches = 0
+            return
+        link.mismatches += 1
+        if link.mismatches < 2:
+            return
+        digests = (beat.follows, beat.leads, leads, follows)
+        if digests != link.exchanged_digests or now - link.exchanged_at >= self._again_ms:
+            link.exchanged_at, link.exchanged_digests = now, digests
+            self._sender.table(link, self._tables.table(link.peer, wants_reply=True))
+            self._count("digest mismatch")
+
+    def on_table(self, link: Link, table: Table, find: Find) -> list[Verdict]:
+        """What groups must hear after this, in order."""
+        peer = link.peer
+        if table.wants_reply:
+            self._sender.table(link, self._tables.table(peer, wants_reply=False))
+        leads, follows = dict(table.leads), dict(table.follows)
+        verdicts = [
+            Verdict(replica, None)
+            for replica in self._tables.followed(peer)
+            if replica.key not in leads
+        ]
+        for replica in self._tables.led(peer):
+            if follows.get(replica.key) != replica.core.epoch:
+                verdicts.append(Verdict(replica, None))
+        for key, epoch in table.leads:
+            found = find(key)
+            if found is not None and found.stance != (epoch, (peer,), False):
+                verdicts.append(Verdict(found, epoch))
+        return verdicts
