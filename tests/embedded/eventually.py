@@ -9,3 +9,8 @@ async def until(condition: Callable[[], object], what: str) -> None:
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0.002)
     assert condition(), what
+
+
+async def watch(seconds: float) -> None:
+    """Let time pass, to see what does not happen meanwhile: a condition can't tell that."""
+    await asyncio.sleep(seconds)

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 from compat import batches
+from compat.requests import produce_request
+from compat.wire import encode
+from embedded.eventually import watch
 from embedded.harness import Client, SlowDisk, broker_on, disk, door_of, run, until
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.producer import ProduceResponse
 
 from dmq.doors.kafka import ACCEPT_REST_S
 from dmq.storage.cleaner import FlushJob
@@ -157,7 +161,7 @@ def test_producers_wait_while_the_journal_is_full(
             seen = -1
             while seen != len(offsets):  # Until nothing moves any more.
                 seen = len(offsets)
-                await asyncio.sleep(0.5)
+                await watch(0.5)
             journal = sum(file.stat().st_size for file in (tmp_path / "journal").iterdir())
             assert journal <= (16 + 2 * 4 + 16) * MIB, "its size, spares, what was under way"
             assert (await other.call(MetadataRequest(topics=[]), 9)).topics == []
@@ -205,7 +209,7 @@ def test_a_process_without_descriptors_does_not_spin(tmp_path: Path) -> None:
             await until(lambda: refusing.attempts >= 3, "it tries again")
             began = asyncio.get_running_loop().time()
             before = refusing.attempts
-            await asyncio.sleep(0.5)
+            await watch(0.5)
             waited = asyncio.get_running_loop().time() - began
             assert refusing.attempts - before <= waited / ACCEPT_REST_S + 1
             door._sock = listening
@@ -233,6 +237,49 @@ def test_connections_are_counted_by_the_second(tmp_path: Path) -> None:
                 await until(lambda wanted=count: len(door) == wanted, "it is in")
             assert rests == [], "five in a second are fewer than six"
             for client in clients:
+                client.close()
+
+    run(test)
+
+
+def test_requests_that_arrive_slowly_share_their_room(tmp_path: Path) -> None:
+    """Twenty clients in the middle of 4 MiB each; there is room for 8: all get through at last."""
+
+    async def test() -> None:
+        small = {"queued_max_request_bytes": 8 * MIB, "socket_request_max_bytes": 8 * MIB}
+        async with broker_on(tmp_path, **small, message_max_bytes=8 * MIB) as runtime:
+            door, most = door_of(runtime), 0
+            clients = [await Client.to(runtime) for _ in range(20)]
+            await clients[0].create("t")
+            request = produce_request("t", {0: batches.build([bytes(4 * MIB)])})
+            request.API_VERSION = 9
+            frame = encode(request, 1)
+            halves = len(frame) - MIB // 2
+            for client in clients:
+                client.writer.write(frame[:halves])
+            await until(lambda: door.unfinished_bytes > 8 * MIB, "there is no room")
+            await asyncio.sleep(0.2)
+            other = await Client.to(runtime)
+            assert (await other.call(MetadataRequest(topics=[]), 9)).topics == []
+            for client in clients:
+                client.writer.write(frame[halves:])
+
+            async def finish(client: Client) -> int:
+                nonlocal most
+                code, _ = await client.produced((ProduceResponse, 9, 1))
+                most = max(most, door.unfinished_bytes)
+                return code
+
+            codes = await asyncio.gather(*map(finish, clients))
+            assert set(codes) == {0}
+            # The bound, a first buffer for each, and the one that goes on: not 20 times 4.
+            assert most <= (8 + 20 * 1.1 + 4) * MIB
+            assert (door.unfinished_bytes, door.in_flight_bytes) == (0, 0)
+            clients[0].writer.write(frame[:halves])
+            await until(lambda: door.unfinished_bytes, "it is half in")
+            clients[0].close()
+            await until(lambda: not door.unfinished_bytes, "and gone")
+            for client in (*clients, other):
                 client.close()
 
     run(test)
