@@ -78,13 +78,6 @@ class Replicas:
         local = self.topics.get(topic) if topic_id == NIL_UUID else self.by_id.get(topic_id)
         return None if local is None else local.intake
 
-    def all_partitions(self) -> list[Partition]:
-        return [
-            partition
-            for topic in list(self.topics.values())
-            for partition in list(topic.partitions.values())
-        ]
-
     # --- changing ----------------------------------------------------------------------------
 
     def open_metadata(self) -> Partition:

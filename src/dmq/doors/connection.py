@@ -53,6 +53,7 @@ class Connection:
         "last_active",
         "peer",
         "software",
+        "unfinished_bytes",
     )
 
     def __init__(
@@ -76,6 +77,7 @@ class Connection:
         self.is_closed = False
         self.has_produced = False
         self.in_flight_bytes = 0
+        self.unfinished_bytes = 0
         self.last_active = loop.time()
         self.peer = peer
         self.software = ""
@@ -101,6 +103,8 @@ class Connection:
                 if frames is None:
                     self.close("")
                     return
+                if self._reader.pending_bytes != self.unfinished_bytes:
+                    self._count_unfinished(self._reader.pending_bytes)
                 self._held_frames.extend(frames)
                 self._take_frames()
                 if self.is_closed:
@@ -114,6 +118,10 @@ class Connection:
             self._close_after_answers(f"broke the protocol: {error}")
         except OSError as error:
             self.close(f"is gone: {error}")
+
+    def _count_unfinished(self, byte_count: int) -> None:
+        before, self.unfinished_bytes = self.unfinished_bytes, byte_count
+        self.door.count_unfinished(self, byte_count - before)
 
     def _take_frames(self) -> None:
         frames = self._held_frames
@@ -275,6 +283,8 @@ class Connection:
                 self._forget(call)
                 if call.on_cancel is not None:
                     call.on_cancel()
+        if self.unfinished_bytes:
+            self._count_unfinished(0)
         self._calls.clear()
         self._held_frames.clear()
         self._outbox.clear()

@@ -117,5 +117,5 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """Memory held by an unfinished frame."""
-        return len(self._rest) if self._frame is None else len(self._frame)
+        """Memory that an unfinished large frame holds."""
+        return 0 if self._frame is None else len(self._frame)

@@ -43,7 +43,8 @@ class DoorLimits:
     in_flight_bytes: int
     """Requests under way on one connection; beyond it the socket is not read."""
     in_flight_bytes_all: int
-    """Requests under way on all connections together; beyond it no socket is read."""
+    """Requests under way on all connections together; beyond it no socket is read. Requests that
+    are still arriving may have as much again; beyond it one after the other arrives."""
     in_flight_requests: int
     """Requests under way on one connection."""
     unsent_bytes: int
@@ -105,6 +106,12 @@ class KafkaDoor:
         """For room in memory, first come first served."""
         self._held: dict[Connection, None] = {}
         """Producers that wait for the disk."""
+        self.unfinished_bytes = 0
+        """Memory of large requests that are still arriving; bounded like requests under way."""
+        self._halfway: dict[Connection, None] = {}
+        """Those that must wait in the middle of one."""
+        self._goes_on: Connection | None = None
+        """The one that may finish its request though there is no room: somebody must."""
         self._shared = memoryview(bytearray(SHARED_BYTES))
         self._sock: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
@@ -193,6 +200,7 @@ class KafkaDoor:
         self._connections.pop(connection, None)
         self._waiting.pop(connection, None)
         self._held.pop(connection, None)
+        self._halfway.pop(connection, None)
         ip = connection.peer.rpartition(":")[0]
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:
@@ -244,7 +252,27 @@ class KafkaDoor:
                 backlog.when_relieved(self._relieved)
             self._held[connection] = None
             return True
-        return False
+        return bool(connection.unfinished_bytes) and self._must_wait_halfway(connection)
+
+    def _must_wait_halfway(self, connection: Connection) -> bool:
+        if self.unfinished_bytes <= self.limits.in_flight_bytes_all:
+            return False
+        if self._goes_on is None:
+            self._goes_on = connection
+        if self._goes_on is connection:
+            return False
+        self._halfway[connection] = None
+        return True
+
+    def count_unfinished(self, connection: Connection, change: int) -> None:
+        """A connection holds more, or less, of a request that is still arriving."""
+        self.unfinished_bytes += change
+        if connection is self._goes_on and not connection.unfinished_bytes:
+            self._goes_on = None
+        if change < 0 and self._halfway:
+            halfway, self._halfway = self._halfway, {}
+            for other in halfway:
+                other.room_again()
 
     def _relieved(self) -> None:
         held, self._held = self._held, {}
