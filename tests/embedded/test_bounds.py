@@ -258,7 +258,7 @@ def test_requests_that_arrive_slowly_share_their_room(tmp_path: Path) -> None:
             for client in clients:
                 client.writer.write(frame[:halves])
             await until(lambda: door.unfinished_bytes > 8 * MIB, "there is no room")
-            await asyncio.sleep(0.2)
+            await watch(0.2)
             other = await Client.to(runtime)
             assert (await other.call(MetadataRequest(topics=[]), 9)).topics == []
             for client in clients:
