@@ -97,11 +97,13 @@ class LogView:
     # ---- looking
 
     def has(self, p: Position) -> bool:
-        end = self.end
-        if (
-            p[0] == end[0] and p[1] == end[1] and self.marks.items
-        ):  # Nearly always: after the last mark.
-            return self.marks.items[-1].offset <= p[2] <= end[2] or p[2] < self.log_start
+        """CONTAINS. Below our start all is committed, hence common: but nothing that comes after our
+        commit in another log can lie there, unless that log lost what we had committed."""
+        end, items = self.end, self.marks.items
+        if p[2] < self.log_start and items:
+            return p[:2] <= self.commit[:2]
+        if p[0] == end[0] and p[1] == end[1] and items:  # Nearly always: after the last mark.
+            return items[-1].offset <= p[2] <= end[2]
         return self.marks.has(p, end.offset, self.log_start)
 
     def floor(self, p: Position) -> Position | None:

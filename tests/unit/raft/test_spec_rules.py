@@ -614,6 +614,18 @@ def test_unclean_a_log_that_starts_above_the_survivors_end_begins_again() -> Non
     assert solo.says() == [(2, Ack(9, BASE))]
 
 
+def test_unclean_and_trimmed_since_a_later_position_below_our_start_is_not_common() -> None:
+    """The mark that told of the loss is gone; the follower gets a reset all the same."""
+    solo = Solo(marks=[(3, 0, 1)], end=9, epoch=3, log_start=7, commit=P(3, 0, 8))
+    solo.hears(2, append(11, P(10, 0, 6), P(10, 0, 8)))
+    assert solo.says() == [(2, Nack(11, P(10, 0, 6), P(3, 0, 9), False))]
+    leader = led(marks=[(10, 0, 6)], end=8, epoch=10, log_start=6)
+    leader.connect(2)
+    leader.says()
+    leader.hears(2, Nack(11, P(11, 0, 8), P(3, 0, 9), False))
+    assert dict(leader.says())[2] == Reset(11, leader.core.marks.base, 6, P(11, 0, 8))
+
+
 def test_unclean_is_known_by_the_log_to_every_later_leader() -> None:
     marks = [(0, 0, 0), (3, 0, 1), (3, 1, 2), (9, 1, 4), (9, 2, 4), (10, 0, 5)]
     solo = Solo(marks=marks, end=6, epoch=10)
