@@ -3,6 +3,7 @@
     node.py      GroupNode: all replicas, the turn; the seam that a runtime or a simulator drives
     replica.py   one replicated partition: its verbs, and who waits for it
     driven.py    its base: the log and the Raft core, driven as the core's contract asks
+    registry.py  groups by every name, their logs, and the memory of replicas that left
     links.py     one session per peer: hello, heartbeats, who is suspect, whose lease stands
     tables.py    who leads what, as digests and as lists
     talk.py      heartbeats, and tables where they differ

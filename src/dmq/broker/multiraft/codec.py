@@ -42,6 +42,7 @@ _U32 = struct.Struct(">I")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _KEY = struct.Struct(">16sI")
+_HEAD = struct.Struct(">B16sII")
 _VOTER = struct.Struct(">i16s")
 _POSITION = struct.Struct(">iiq")
 _MARK = struct.Struct(">iiqqB")
@@ -278,10 +279,9 @@ def encode(frame: Frame) -> bytes:
         w.claims(table.follows)
         w.put(_U8, table.wants_reply)
     w.put(_U32, len(frame.messages))
-    for (topic_id, partition), message, cargo in frame.messages:
+    for (topic_id, partition), message, cargo, tag in frame.messages:
         kind, put = _PUT[type(message)]
-        w.put(_U8, kind)
-        w.put(_KEY, topic_id.bytes, partition)
+        w.put(_HEAD, kind, topic_id.bytes, partition, tag)
         put(w, message)
         if kind in _CARGO:
             w.blob(cargo)
@@ -310,17 +310,18 @@ def _decode(r: _Reader) -> Frame:
         beat = Heartbeat(sent_at, echo, sync_ms, Digest(*digests[:2]), Digest(*digests[2:]))
     if flags & _HAS_TABLE:
         table = Table(r.claims(), r.claims(), r.flag())
-    count = r.count(1 + _KEY.size)
+    count = r.count(_HEAD.size)
     return Frame(beat, table, tuple(_message(r) for _ in range(count)))
 
 
 def _message(r: _Reader) -> GroupMessage:
-    kind, key = r.one(_U8), r.key()
+    kind, topic_id, partition, tag = r.take(_HEAD)
     get = _GET.get(kind)
     if get is None:
         raise ProtocolError(f"unknown message kind {kind}")
     message = get(r)
-    return GroupMessage(key, message, r.blob() if kind in _CARGO else b"")
+    cargo = r.blob() if kind in _CARGO else b""
+    return GroupMessage(GroupKey(UUID(bytes=topic_id), partition), message, cargo, tag)
 
 
 def encode_hello(hello: Hello) -> bytes:

@@ -36,6 +36,11 @@ BLANK = Mark(0, 0, 0, (), 0)
 """Stands first in the log of a new learner, which has no mark yet: a store's log must have one."""
 
 
+def parked(end: Position) -> Mark:
+    """All that is left of a log whose replica left; no voters, so that it can't be taken for one."""
+    return Mark(end.epoch, end.change, end.offset, (), end.offset)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """What a topic's settings mean for one of its groups."""
@@ -102,11 +107,14 @@ class Driven:
         "known_members",
         "log",
         "me",
+        "memory",
         "observers",
+        "our_tags",
         "piece",
         "settings",
         "stance",
         "target",
+        "their_tags",
         "timer",
         "was_leader",
     )
@@ -120,6 +128,7 @@ class Driven:
         dice: Dice,
         *,
         is_fresh: bool,
+        is_returning: bool,
         host: Host,
     ) -> None:
         self.key = GroupKey(log.topic_id, log.partition)
@@ -142,7 +151,7 @@ class Driven:
             epoch=log.epoch,
             vote=log.vote,
             commit=NOTHING if is_blank else log.commit,
-            is_recovering=log.is_recovering,
+            is_recovering=log.is_recovering or is_returning,
             is_damaged=log.is_damaged,
             is_unclean_allowed=settings.is_unclean_allowed,
         )
@@ -167,6 +176,12 @@ class Driven:
         self.stance: Stance | None = None
         self.timer: int | None = None
         self.flying: dict[Voter, Flights] = {}
+        self.our_tags: dict[Voter, int] = {}
+        """Our number for the present stay of each other replica in the group."""
+        self.their_tags: dict[Voter, int] = {}
+        """The number that each leader gave to ours, to be given back."""
+        self.memory: list[Log] = []
+        """Logs of former stays here, kept for what they promised until this one has caught up."""
         self.piece: tuple[int, int, cargo.Piece] | None = None
         """The last piece that was read: followers mostly want the same."""
 

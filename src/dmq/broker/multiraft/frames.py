@@ -93,6 +93,9 @@ class GroupMessage(NamedTuple):
     message: Message | RangeRequest | RangeReply
     cargo: bytes = b""
     """Whole batches: of an append, or of a reply with a range."""
+    tag: int = 0
+    """A leader's number for this stay of a follower in the group, given back with its answers: what
+    a replica acknowledged before it left does not count when it is back, in the same session."""
 
 
 class Frame(NamedTuple):

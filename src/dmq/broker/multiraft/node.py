@@ -34,7 +34,7 @@ from uuid import UUID
 
 from dmq.broker.multiraft import repair
 from dmq.broker.multiraft.agenda import Agenda
-from dmq.broker.multiraft.driven import BLANK, GroupSettings
+from dmq.broker.multiraft.driven import GroupSettings
 from dmq.broker.multiraft.frames import (
     Frame,
     GroupKey,
@@ -47,15 +47,15 @@ from dmq.broker.multiraft.frames import (
 )
 from dmq.broker.multiraft.handing import SyncWatch, hand_over_all
 from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
+from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, landed
 from dmq.broker.multiraft.tables import Tables
 from dmq.broker.multiraft.talk import Talk
 from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode
-from dmq.raft.messages import Ack, Nack, PreVote, Vote
+from dmq.raft.messages import Ack, Append, Nack, PreVote, Reset, Vote
 from dmq.raft.settings import Dice, RaftSettings
-from dmq.storage.log import Log
 from dmq.storage.store import Store
 from dmq.storage.turn import Turn
 from dmq.types import Voter
@@ -139,12 +139,7 @@ class GroupNode:
             self.links, self.tables, self._sender, self.settings.exchange_ms, self.count
         )
         self._agenda = Agenda(self.settings.elections_max, self.settings.changes_max)
-        self._by_uid: dict[int, Replica] = {}
-        self._by_key: dict[GroupKey, Replica] = {}
-        self._by_peer: dict[Voter, dict[Replica, None]] = {}
-        self._unclaimed: dict[GroupKey, Log] = {
-            GroupKey(log.topic_id, log.partition): log for log in store.logs.values()
-        }
+        self._groups = Registry(store)
         self._dirty: dict[Replica, None] = {}
         self._unborn: list[Replica] = []
         self._waiting: dict[Replica, None] = {}
@@ -159,22 +154,22 @@ class GroupNode:
         self._repairs = repair.Repairs(store)
 
     def __repr__(self) -> str:
-        return f"<GroupNode {self.me.node} groups={len(self._by_uid)}>"
+        return f"<GroupNode {self.me.node} groups={len(self._groups.by_uid)}>"
 
     # ---- groups
 
     @property
     def replicas(self) -> dict[int, Replica]:
         """By uid of the log."""
-        return self._by_uid
+        return self._groups.by_uid
 
     def replica(self, topic_id: UUID, partition: int) -> Replica | None:
-        return self._by_key.get(GroupKey(topic_id, partition))
+        return self._groups.by_key.get(GroupKey(topic_id, partition))
 
     @property
     def unclaimed(self) -> list[GroupKey]:
         """Logs on disk that no group was made for yet."""
-        return list(self._unclaimed)
+        return list(self._groups.unclaimed)
 
     def create_group(
         self,
@@ -192,28 +187,30 @@ class GroupNode:
 
         `voters` are those that the metadata gave it when it was founded. A new log begins as
         theirs if we are among them and the group `is_founding`: only a broker that can't have had
-        this partition before may say so. Otherwise it begins empty, as a learner's.
+        this partition before may say so. Otherwise it begins empty, as a learner's. A replica that
+        was here before and left keeps its word: its epoch and vote stand, and it gives no other
+        vote until it has caught up.
         """
         key = GroupKey(topic_id, partition)
-        assert key not in self._by_key, key
         settings = settings or GroupSettings()
-        log = self._unclaimed.pop(key, None)
-        is_new = log is None
-        if log is None:
-            base = None if is_founding and self.me in voters else BLANK
-            log = self.store.create(
-                topic_id, partition, voters=voters, settings=settings.log, base=base
-            )
-        else:
-            log.configure(settings.log)
-        replica = Replica(
-            log, settings, self.links.raft, self._raft, self._dice, is_fresh=is_new, host=self
+        log, memory, is_new = self._groups.claim(
+            key, self.me, voters, settings, is_founding=is_founding
         )
+        replica = Replica(
+            log,
+            settings,
+            self.links.raft,
+            self._raft,
+            self._dice,
+            is_fresh=is_new and not memory,
+            is_returning=bool(memory),
+            host=self,
+        )
+        replica.memory = memory
         replica.is_unborn = is_new
         if is_new:
             self._unborn.append(replica)
-        self._by_uid[log.uid] = replica
-        self._by_key[key] = replica
+        self._groups.add(replica)
         if log.is_damaged:
             self._repairs.add(replica)
         replica.start(now)
@@ -228,25 +225,36 @@ class GroupNode:
         partition: int,
         code: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ) -> None:
-        """A committed record says that this replica is gone; its files go to quarantine."""
+        """A committed record says that the topic is gone; its files go to quarantine."""
         key = GroupKey(topic_id, partition)
-        log = self._unclaimed.pop(key, None)
-        if log is not None:
-            self.store.drop(log)
-        replica = self._by_key.pop(key, None)
+        self._remove(key, code)
+        self._groups.drop_logs(key)
+        self.wake()
+
+    def leave_group(
+        self,
+        topic_id: UUID,
+        partition: int,
+        code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ) -> None:
+        """A committed change of voters left us out: the records go, the promises stay."""
+        key = GroupKey(topic_id, partition)
+        self._remove(key, code)
+        self._groups.park(key)
+        self.wake()
+
+    def _remove(self, key: GroupKey, code: ErrorCode) -> None:
+        replica = self._groups.by_key.get(key)
         if replica is None:
             return
-        del self._by_uid[replica.log.uid]
         self._ground(replica)
         self.tables.update(replica, None)
-        self._members_changed(replica, ())
+        self._groups.remove(replica)
         self._agenda.forget(replica)
         for known in (self._dirty, self._waiting, self._sender.waiting):
             known.pop(replica, None)
         self._repairs.forget(replica)
         replica.retire(code)
-        self.store.drop(replica.log)
-        self.wake()
 
     # ---- connections
 
@@ -286,7 +294,7 @@ class GroupNode:
             self._on_message(link, message, now)
 
     def _on_message(self, link: Link, what: GroupMessage, now: int) -> None:
-        replica = self._by_key.get(what.key)
+        replica = self._groups.by_key.get(what.key)
         if replica is None:
             return
         message = what.message
@@ -300,10 +308,15 @@ class GroupNode:
         if self._must_wait(replica, message, now):
             self._held_votes.append((link.peer, link.session, what))
             return
-        if isinstance(message, Ack):
-            landed(replica, link, message.end)
-        elif isinstance(message, Nack):
-            forgotten(replica, link)
+        if isinstance(message, Ack | Nack):
+            if what.tag != replica.our_tags.get(link.peer):
+                return  # Of a former stay of this peer in the group.
+            if isinstance(message, Ack):
+                landed(replica, link, message.end)
+            else:
+                forgotten(replica, link)
+        elif isinstance(message, Append | Reset):
+            replica.their_tags[link.peer] = what.tag
         self._tell(replica, now)
         replica.step(link.peer, link.session, message, what.cargo, now)
         self.touched(replica, now)
@@ -322,7 +335,7 @@ class GroupNode:
         if link.greet_until is not None:
             self.links.greeted(link)
             self._tell_peers()
-        for replica, epoch in self._talk.on_table(link, table, self._by_key.get):
+        for replica, epoch in self._talk.on_table(link, table, self._groups.by_key.get):
             self._tell(replica, now)
             if epoch is None:
                 replica.disclaimed(link.peer, now)
@@ -340,7 +353,7 @@ class GroupNode:
     def _tell_peers(self) -> None:
         """Note which groups must hear of the peers that changed."""
         for peer in self.links.take_changed():
-            for replica in self._by_peer.get(peer, ()):
+            for replica in self._groups.by_peer.get(peer, ()):
                 self._agenda.tell(replica, peer)
 
     def _tell(self, replica: Replica, now: int) -> None:
@@ -358,7 +371,7 @@ class GroupNode:
         """See what changed: whom it leads or follows, who belongs to it, when it must be served."""
         members = replica.members()
         if members != replica.known_members:
-            self._members_changed(replica, members)
+            self._groups.set_members(replica, members)
         stance = replica.stance_now()
         if stance != replica.stance:
             was_leader = replica.stance is not None and replica.stance[2]
@@ -372,14 +385,6 @@ class GroupNode:
                 self._sweep_at = now + self.settings.sweep_ms
         if replica.is_leader:
             self._sender.waiting[replica] = None
-
-    def _members_changed(self, replica: Replica, members: tuple[Voter, ...]) -> None:
-        for peer in replica.known_members:
-            if peer not in members:
-                del self._by_peer[peer][replica]
-        for peer in members:
-            self._by_peer.setdefault(peer, {})[replica] = None
-        replica.known_members = members
 
     def damaged(self, replica: Replica) -> None:
         self._repairs.add(replica)
@@ -411,7 +416,7 @@ class GroupNode:
             for link in self.links.by_peer.values():
                 if link.is_open:
                     self._talk.beat(link, self._syncs.age_ms(now), now)
-        self._syncs.look(now, self.links, self._by_uid.values())
+        self._syncs.look(now, self.links, self._groups.by_uid.values())
         if self.links.may_judge(now):
             self.links.tick(now)
             self._tell_peers()
@@ -503,14 +508,14 @@ class GroupNode:
 
     def _note_taken(self, store_turn: Turn, now: int) -> None:
         for log in (*store_turn.logs, *store_turn.stable):
-            replica = self._by_uid.get(log.uid)
+            replica = self._groups.by_uid.get(log.uid)
             if replica is not None and not log.staged_bytes:
                 replica.has_staged = False
         self._unborn, unborn = [], self._unborn
         for replica in unborn:
             replica.is_unborn = False
         for refusal in store_turn.refused:
-            replica = self._by_uid.get(refusal.log.uid)
+            replica = self._groups.by_uid.get(refusal.log.uid)
             if replica is not None:
                 replica.refused(refusal.end, now)
                 if replica.log.is_damaged:
@@ -538,7 +543,10 @@ class GroupNode:
             if replica.is_retired:
                 continue
             for envelope in replica.durable(now):
-                self._sender.post(replica.key, envelope)
+                self._sender.post(replica, envelope)
+            if replica.memory and not replica.core.is_recovering:
+                self._groups.forget_memory(replica)
+                self.count("memory of a former stay")
             if replica.has_staged or replica.core.has_messages:
                 self.touched(replica, now)
             else:
@@ -547,4 +555,4 @@ class GroupNode:
 
     def hand_over_all(self, now: int) -> int:
         """Before an orderly end: give every group to another voter; how many are still ours."""
-        return hand_over_all(self.links, self._by_uid.values(), now)
+        return hand_over_all(self.links, self._groups.by_uid.values(), now)

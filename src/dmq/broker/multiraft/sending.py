@@ -92,12 +92,13 @@ class Sender:
     def table(self, link: Link, table: Table) -> None:
         self._draft(self._control, link).table = table
 
-    def post(self, key: GroupKey, envelope: Envelope) -> None:
+    def post(self, replica: Replica, envelope: Envelope) -> None:
         """A message that promises something, and may leave now."""
         link = self._links.open_link(envelope.to)
         if link is not None and link.session == envelope.session:
+            tag = replica.their_tags.get(link.peer, 0)
             draft = self._draft(self._control, link)
-            draft.messages.append(GroupMessage(key, envelope.message))
+            draft.messages.append(GroupMessage(replica.key, envelope.message, b"", tag))
 
     def post_range(
         self, key: GroupKey, link: Link, message: RangeRequest | RangeReply, data: bytes = b""
@@ -175,7 +176,8 @@ class Sender:
         message = envelope.message
         if envelope.session != link.session:
             return True  # The group has not been told of the new session yet.
-        draft.messages.append(GroupMessage(replica.key, message, data))
+        tag = replica.our_tags[want.to]
+        draft.messages.append(GroupMessage(replica.key, message, data, tag))
         draft.size += len(data) + SMALL_BYTES
         if isinstance(message, Append):
             fly(replica, link, message, len(data))

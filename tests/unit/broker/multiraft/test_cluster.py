@@ -2,15 +2,17 @@
 
 import pytest
 from fakes.disk import FakeDisk
-from unit.broker.multiraft.wiring import SMALL, TOPIC, World, batch, produce, values
+from unit.broker.multiraft.wiring import SMALL, TOPIC, Broker, World, batch, produce, values
 
+from dmq.broker.multiraft.frames import Frame, GroupMessage
 from dmq.broker.multiraft.replica import GroupSettings, NotLeaderError
 from dmq.broker.partition import FetchWaiter
 from dmq.errors import ErrorCode, KafkaError
-from dmq.raft.messages import Append
+from dmq.raft.messages import Ack, Append, Vote
 from dmq.raft.state import Role
 from dmq.storage.log import LogSettings
 from dmq.storage.store import StoreSettings
+from dmq.types import Position
 
 
 @pytest.mark.parametrize("is_encoding", [False, True])
@@ -690,3 +692,94 @@ def test_what_is_about_to_be_cut_is_not_shown_though_the_files_still_have_it() -
     old.is_syncing_by_hand = False
     world.pass_time(200)
     assert values(old) == right
+
+
+# --- moved away and back --------------------------------------------------------------------------
+
+
+def moved(world: World, gone: int) -> tuple[Broker, Broker]:
+    """(leader, the broker that the group has left)."""
+    leader = world.elected()
+    assert leader.number != gone
+    for n in range(10):
+        produce(leader, b"%d" % n * 20)
+    world.settle()
+    target = tuple(b.me for b in world.brokers.values() if b.number != gone)
+    for broker in world.brokers.values():
+        broker.replica.set_target(target, world.now)
+    world.until(lambda: leader.replica.core.voters == target, 20_000)
+    world.pass_time(200)
+    return leader, world[gone]
+
+
+def test_a_replica_that_left_keeps_its_word_and_nothing_else() -> None:
+    world = World(4)
+    leader, left = moved(world, 4)
+    epoch, vote = left.replica.core.epoch, left.replica.core.vote
+    left.node.leave_group(TOPIC, 0)
+    world.settle()
+    assert left.node.replica(TOPIC, 0) is None
+    assert left.node.unclaimed == []
+    left.kill(FakeDisk.power_cut)
+    left.restart()
+    assert left.node.unclaimed == []
+    (log,) = left.store.logs.values()
+    assert (log.epoch, log.vote) == (epoch, vote)
+    assert log.size_bytes == 0
+    world.reopen(left)  # Though the caller takes it for a founder.
+    assert left.replica.core.voters == ()
+    assert left.replica.core.is_recovering
+    assert (left.replica.core.epoch, left.replica.core.vote) == (epoch, vote)
+    target = world.voters
+    for broker in world.brokers.values():
+        broker.replica.set_target(target, world.now)
+    world.until(lambda: set(leader.replica.core.voters) == set(target), 20_000)
+    world.pass_time(200)
+    assert not left.replica.core.is_recovering
+    assert values(left) == values(leader)
+    assert list(left.store.logs.values()) == [left.replica.log], "the memory is not needed any more"
+
+
+def test_a_replica_that_returns_gives_no_vote_before_it_has_caught_up() -> None:
+    """Else a voter of old, which missed the change, could win with its help (and lose records)."""
+    world = World(4)
+    leader, left = moved(world, 4)
+    left.node.leave_group(TOPIC, 0)
+    world.settle()
+    for other in world.others(left):
+        world.cut(left.number, other.number)
+    world.reopen(left)
+    world.pass_time(1000)
+    asked = Vote(99, Position(50, 0, 1000), is_transfer=False)
+    left.replica.step(leader.me, left.node.links.raft.session(leader.me), asked, b"", world.now)
+    assert left.replica.core.epoch == 99
+    assert left.replica.core.vote is None
+
+
+def test_acks_of_a_former_stay_do_not_count() -> None:
+    world = World(4)
+    leader, left = moved(world, 4)
+    session = leader.node.links.raft.session(left.me)
+    stale = Ack(leader.replica.core.epoch, leader.replica.core.end)
+    old_tag = left.replica.their_tags[leader.me]
+    left.node.leave_group(TOPIC, 0)
+    world.settle()
+    target = world.voters
+    leader.replica.set_target(target, world.now)
+    frame = Frame(messages=(GroupMessage(leader.replica.key, stale, b"", old_tag),))
+    leader.node.receive(world.now, left.me, session, frame)
+    assert leader.replica.core.matches()[left.me] < stale.end
+    fresh = leader.replica.our_tags[left.me]
+    frame = Frame(messages=(GroupMessage(leader.replica.key, stale, b"", fresh),))
+    leader.node.receive(world.now, left.me, session, frame)
+    assert leader.replica.core.matches()[left.me] == stale.end, "only the tag makes the difference"
+
+
+def test_a_deleted_topic_takes_memory_and_all() -> None:
+    world = World(4)
+    _, left = moved(world, 4)
+    left.node.leave_group(TOPIC, 0)
+    world.settle()
+    left.node.drop_group(TOPIC, 0)
+    world.settle()
+    assert dict(left.store.logs) == {}

@@ -74,8 +74,8 @@ loaded: st.SearchStrategy[Any] = st.one_of(
     st.builds(RangeReply, i32, i64, i64),
 )
 messages = st.one_of(
-    st.builds(GroupMessage, keys, plain, st.just(b"")),
-    st.builds(GroupMessage, keys, loaded, st.binary(max_size=50)),
+    st.builds(GroupMessage, keys, plain, st.just(b""), u32),
+    st.builds(GroupMessage, keys, loaded, st.binary(max_size=50), u32),
 )
 frames = st.builds(
     Frame,
