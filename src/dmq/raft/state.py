@@ -140,7 +140,7 @@ class State:
 
     def may_recovering_vote(self, now: int) -> bool:
         """Whether too much may be lost already for a recovering replica to keep silent (SPEC §3)."""
-        if len(self.live_voters()) == len(self.voters):
+        if self.voters and len(self.live_voters()) == len(self.voters):
             return True
         since = self.leaderless_since
         waited = since is not None and now - since >= self.settings.unclean_wait_ms
