@@ -186,14 +186,16 @@ class PeerLinks:
         if known is not None and hello.incarnation < known.hello.incarnation:
             raise ProtocolError(f"broker {hello.me.node} was started again since")
 
-    def closed(self, peer: Voter, session: int) -> None:
-        """The connection ended; the peer itself may be well."""
+    def closed(self, peer: Voter, session: int) -> bool:
+        """The connection ended; the peer itself may be well. False if there is a newer one."""
         link = self.by_peer.get(peer)
-        if link is not None and link.session == session:
-            link.is_open = False
-            link.lease_at = None
-            if not link.is_live:
-                self._lose(link)
+        if link is None or link.session != session:
+            return False
+        link.is_open = False
+        link.lease_at = None
+        if not link.is_live:
+            self._lose(link)
+        return True
 
     def refused(self, peer: Voter) -> None:
         """Nobody listens where the peer lived: it is dead."""

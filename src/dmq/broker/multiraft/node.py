@@ -269,9 +269,9 @@ class GroupNode:
 
     def closed(self, now: int, peer: Voter, session: int) -> None:
         self._enter(now)
-        self.links.closed(peer, session)
-        self._sender.forget(peer)
-        self._tell_peers()
+        if self.links.closed(peer, session):
+            self._sender.forget(peer)
+            self._tell_peers()
 
     def refused(self, now: int, peer: Voter) -> None:
         self._enter(now)

@@ -134,7 +134,7 @@ class Sender:
         """Fill the bulk frames with what followers want, group after group."""
         for replica in list(self.waiting):
             if replica.is_retired or not replica.is_leader or self._push_one(replica, now):
-                del self.waiting[replica]
+                self.waiting.pop(replica, None)
                 replica.piece = None
 
     def _push_one(self, replica: Replica, now: int) -> bool:

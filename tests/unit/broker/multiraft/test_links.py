@@ -139,6 +139,17 @@ def test_a_lease_counts_from_the_sending_and_a_pause_voids_it() -> None:
 # --- with nodes -----------------------------------------------------------------------------------
 
 
+def test_the_late_end_of_an_old_connection_takes_nothing_from_the_new_one() -> None:
+    world = World(2)
+    a, b = world[1], world[2]
+    world.settle()
+    old = world.sessions[1, 2]
+    world.connect(a, b)
+    a.node.closed(world.now, b.me, old)
+    frames = a.node.outgoing(world.now)
+    assert [out.frame.table is not None for out in frames] == [True]
+
+
 def test_a_leader_has_a_lease_while_a_majority_answers() -> None:
     world = World(3)
     leader = world.elected()
