@@ -9,6 +9,8 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,8 +71,12 @@ def one(seed: int) -> int:
 def many(count: int, first: int, jobs: int) -> int:
     total, shown = Total(), time.monotonic()
     seeds = range(first, first + count)
-    with multiprocessing.Pool(jobs) as pool:
-        outcomes = pool.imap_unordered(run_seed, seeds) if jobs > 1 else map(run_seed, seeds)
+    with ExitStack() as stack:
+        if jobs > 1:
+            pool = stack.enter_context(multiprocessing.Pool(jobs))
+            outcomes: Iterable[Outcome] = pool.imap_unordered(run_seed, seeds)
+        else:
+            outcomes = map(run_seed, seeds)
         for outcome in outcomes:
             total.add(outcome)
             if time.monotonic() - shown > PROGRESS_S:

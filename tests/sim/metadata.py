@@ -106,8 +106,10 @@ class Metadata:
         """Bring one broker to what is wanted."""
         for topic in self.topics.values():
             holds = broker.holds(topic)
-            if topic.is_deleted or (broker.number not in topic.nodes and broker.me in topic.left):
+            if topic.is_deleted:
                 broker.drop(topic)
+            elif broker.number not in topic.nodes and broker.me in topic.left:
+                broker.leave(topic)
             elif broker.number in topic.nodes or holds or self.may_begin(topic, broker.me):
                 if holds:
                     topic.left.pop(broker.me, None)
@@ -138,7 +140,7 @@ class Metadata:
                 continue
             topic.left[Voter(broker.number, self.directories[broker.number])] = None
             if broker.is_up and broker.holds(topic):
-                broker.arrive(broker.drop, topic)
+                broker.arrive(broker.leave, topic)
 
     def _is_reached(self, topic: Topic) -> bool:
         marks = [marks.last for marks in topic.facts.marks_of.values()]

@@ -7,7 +7,7 @@ should have to offer.
 
 from typing import TYPE_CHECKING
 
-from sim.batches import RottenBatchError, read_log
+from sim.batches import Entry, RottenBatchError, read_log
 from sim.checkers import BrokenPromiseError, Checkers
 
 from dmq.errors import StorageError
@@ -15,7 +15,7 @@ from dmq.raft.core import RaftCore
 from dmq.raft.state import State
 from dmq.raft.view import position_of
 from dmq.storage.log import Log
-from dmq.types import Voter
+from dmq.types import Mark, Voter
 
 if TYPE_CHECKING:
     from sim.metadata import Topic
@@ -128,16 +128,23 @@ class Observer:
         if before is None or not before.items:
             return
         old, new = before.items, marks.items
-        if new[-1][:2] < old[-1][:2]:
-            self._reached["cut of a mark"] += 1
-            if new[-1].voters != old[-1].voters:
-                self._reached["configuration rolled back"] += 1
+        if old[-1] not in new:
+            self._note_cut(old, new)
         elif len(new) > 2:
             a, b, c = new[-3:]
             if a.offset == b.offset == c.offset and a.epoch < b.epoch < c.epoch:
                 self._reached["two empty epochs in a row"] += 1
         if new[-1].voters != old[-1].voters and len(new[-1].voters) > len(old[-1].voters):
             self._reached["learner promoted"] += 1
+
+    def _note_cut(self, old: tuple[Mark, ...], new: tuple[Mark, ...]) -> None:
+        common = [mark for mark in old if mark in new]
+        if not common:
+            self._reached["reset"] += 1
+            return
+        self._reached["cut of a mark"] += 1
+        if common[-1].voters != old[-1].voters:
+            self._reached["configuration rolled back"] += 1
 
     def _commit_moved(self, watched: Watched, voters_before: tuple[Voter, ...]) -> None:
         state, facts, voter = watched.state, watched.facts, watched.voter
@@ -170,7 +177,7 @@ class Observer:
                     raise BrokenPromiseError(f"{watched.voter} {watched.topic}: {error}") from error
                 entries = []
             if watched.voter in watched.facts.damaged:
-                entries = [entry for entry in entries if watched.facts.agrees(entry)]
+                entries = _trusted(watched, entries)
             for entry in entries:
                 for check in self._checkers.has_committed:
                     check(watched.facts, watched.voter, entry)
@@ -201,3 +208,16 @@ class Observer:
         if log.vote is not None:
             for check in self._checkers.voted:
                 check(facts, voter, log.epoch, log.vote)
+
+
+def _trusted(watched: Watched, entries: list[Entry]) -> list[Entry]:
+    """Of a log with a flipped bit: offset and epoch of a batch lie outside its CRC."""
+    facts, marks = watched.facts, watched.log.marks
+    found, noted = [], facts.noted
+    for entry in entries:
+        if facts.agrees(entry):
+            found.append(entry)
+        elif entry.base == noted and marks.epoch_at(entry.base) == entry.epoch:
+            found.append(entry)
+            noted = entry.end
+    return found

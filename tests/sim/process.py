@@ -76,6 +76,8 @@ class Broker:
         self.sync_ms = world.mix.sync_ms
         self.watched: dict[str, Watched] = {}
         self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._rotten: dict[str, None] = {}
+        """Topics whose bytes have flipped bits and now belong to a new name."""
         self._had_turn = False
         """The last process ended in the middle of a turn."""
         self._forget_process()
@@ -266,13 +268,15 @@ class Broker:
         self.kill()
         self.has_power = False
         self._lose_name()
+        self._rotten = {}
         self.disk = _make_disk(self.world, self.number)
 
     def _lose_name(self) -> None:
         self.will_be_renamed = True
         for topic in self.world.metadata.topics.values():
             topic.facts.marks_of.pop(self.me, None)
-            topic.facts.damaged.pop(self.me, None)
+            if topic.facts.damaged.pop(self.me, 0) is None:
+                self._rotten[topic.name] = None
 
     def pause(self) -> None:
         self.is_paused = True
@@ -448,17 +452,27 @@ class Broker:
             target=target,
         )
         watched = self.watched[topic.name] = Watched(topic, replica.core, replica.log)
+        if had_log and topic.name in self._rotten:
+            topic.facts.damaged[self.me] = None
         if had_log or (self.me in topic.facts.durable and self.me not in topic.left):
             self.world.observer.restarted(watched, is_exact=not self._had_turn)
 
     def drop(self, topic: "Topic") -> None:
-        """The replica is gone from here, for good."""
-        self.watched.pop(topic.name, None)
-        topic.facts.marks_of.pop(self.me, None)
-        topic.facts.damaged.pop(self.me, None)
-        topic.facts.durable.pop(self.me, None)
-        topic.facts.hard.pop(self.me, None)
+        """The topic was deleted."""
+        self._forget(topic)
         self.node.drop_group(topic.topic_id, 0)
+
+    def leave(self, topic: "Topic") -> None:
+        """A committed mark leaves this replica out: its records go, its epoch and vote stand."""
+        if self.holds(topic) or any(k.topic_id == topic.topic_id for k in self.node.unclaimed):
+            self._forget(topic)
+            self.node.leave_group(topic.topic_id, 0)
+            self.world.reached["replica left"] += 1
+
+    def _forget(self, topic: "Topic") -> None:
+        self.watched.pop(topic.name, None)
+        for known in (topic.facts.marks_of, topic.facts.damaged, topic.facts.durable):
+            known.pop(self.me, None)
 
     def roles(self) -> list[str]:
         """What this broker is, over its groups, for the count of what faults have hit."""

@@ -1,0 +1,243 @@
+"""What others learned the hard way, one scenario each (the duties of storage and consensus).
+
+Every scenario ends with `settle`: all faults over, all replicas equal, nothing lost that was promised.
+The checkers of the simulator watch throughout; what is asserted here is what they can't know.
+"""
+
+import pytest
+from sim.stage import Stage
+
+from dmq.errors import ErrorCode
+
+
+def test_a_power_cut_of_everybody_loses_nothing_acknowledged() -> None:
+    stage = Stage()
+    stage.produce_all(40)
+    for broker in stage.brokers:
+        broker.power_cut()
+    for broker in stage.brokers:
+        broker.boot()
+    stage.settle()
+    assert stage.facts.high >= 40
+
+
+def test_an_async_voter_that_lost_its_tail_gives_no_vote_until_it_is_healed() -> None:
+    stage = Stage(is_async=True)
+    leader = stage.leader
+    loser, other = stage.others(leader)
+    stage.produce_all(10)
+    loser.power_cut()
+    stage.isolate(leader)
+    loser.boot()
+    stage.run(5000)
+    assert loser.watched["topic"].state.is_recovering
+    assert not loser.leads(stage.topic)
+    assert not other.leads(stage.topic)
+    stage.join(leader)
+    stage.settle()
+    assert not loser.watched["topic"].state.is_recovering
+    assert stage.reached["unclean quorum"] == 0
+
+
+def test_a_wiped_broker_is_a_stranger_until_it_is_made_a_voter() -> None:
+    stage = Stage()
+    stage.produce_all(10)
+    leader = stage.leader
+    wiped, other = stage.others(leader)
+    old = wiped.me
+    stage.isolate(leader)
+    wiped.wipe()
+    wiped.boot()
+    stage.run(5000)
+    assert not other.leads(stage.topic)
+    assert wiped.me != old
+    stage.join(leader)
+    stage.settle()
+    assert old not in leader.watched["topic"].state.voters
+    assert wiped.me in leader.watched["topic"].state.voters
+
+
+def test_rot_on_a_leader_is_found_where_it_is_and_repaired_from_the_others() -> None:
+    stage = Stage()
+    leader = stage.leader
+    behind = stage.others(leader)[0]
+    stage.isolate(behind)
+    stage.run(1000)
+    stage.produce_all(30)
+    watched = leader.watched["topic"]
+    segment = watched.log.segments_list[-1]
+    name = f"{watched.log.directory}/{segment.base:020d}.log"
+    leader.disk.flip(name, segment.size - 5)
+    stage.facts.damaged[leader.me] = None
+    stage.facts.was_rotten = True
+    stage.join(behind)
+    stage.until(lambda: stage.reached["damaged replica repaired"] > 0, 20_000)
+    stage.settle()
+    assert leader.me not in stage.facts.damaged
+
+
+def test_a_log_that_metadata_does_not_mention_is_kept() -> None:
+    stage = Stage()
+    stage.produce_all(10)
+    broker = stage.others(stage.leader)[0]
+    broker.kill()
+    topic = stage.world.metadata.topics.pop("topic")
+    broker.boot()
+    stage.run(3000)
+    assert [key.topic_id for key in broker.node.unclaimed] == [topic.topic_id]
+    stage.world.metadata.topics["topic"] = topic
+    stage.world.metadata.tell_all()
+    stage.settle()
+    assert len(stage.read(broker)) >= 10
+
+
+def test_an_uncommitted_change_of_voters_rolls_back() -> None:
+    stage = Stage()
+    stage.produce_all(5)
+    leader = stage.leader
+    one, two = stage.others(leader)
+    stage.isolate(leader)
+    leader.arrive(leader.host, stage.topic, (leader.me, one.me))
+    assert leader.watched["topic"].state.voters == (leader.me, one.me)
+    stage.await_leader(one, two)
+    stage.produce_all(5)
+    stage.join(leader)
+    stage.until(lambda: stage.reached["configuration rolled back"] > 0)
+    leader.arrive(leader.host, stage.topic, stage.world.metadata.target(stage.topic))
+    stage.settle()
+
+
+@pytest.mark.parametrize("operations", range(0, 24, 3))
+def test_a_crash_at_any_moment_of_a_creation_forgets_no_topic(operations: int) -> None:
+    stage = Stage(has_topic=False, seed=operations)
+    stage.topic = stage.create("topic")
+    for broker in stage.brokers:
+        broker.crash_after(operations + broker.number)
+    stage.run(3000)
+    for broker in stage.brokers:
+        broker.cure()
+    stage.until(lambda: stage._leaders() != [])
+    stage.produce_all(3)
+    stage.settle()
+
+
+@pytest.mark.parametrize("operations", range(0, 30, 5))
+def test_files_are_used_again_on_the_strength_of_durable_facts_only(operations: int) -> None:
+    stage = Stage(seed=operations)
+    metadata = stage.world.metadata
+    for index in range(4):
+        stage.produce_all(15)
+        metadata.delete(stage.topic)
+        stage.leader.crash_after(operations)
+        stage.topic = stage.create(f"again{index}")
+        stage.run(2000)
+        for broker in stage.brokers:
+            broker.cure()
+        stage.until(lambda: stage._leaders() != [])
+    stage.produce_all(5)
+    stage.settle()
+
+
+def test_a_leader_that_restarts_within_a_heartbeat_is_noticed() -> None:
+    stage = Stage()
+    stage.produce_all(5)
+    leader, epoch = stage.leader, stage.leader.watched["topic"].epoch
+    leader.kill()
+    leader.boot()
+    took = stage.until(
+        lambda: stage._leaders() != [] and stage.leader.watched["topic"].epoch > epoch
+    )
+    assert took < 3000
+    stage.produce_all(5)
+    stage.settle()
+
+
+def test_frames_of_a_former_life_count_for_nothing() -> None:
+    stage = Stage()
+    leader = stage.leader
+    follower = stage.others(leader)[0]
+    network, kept = stage.world.network, []
+    send = network.send
+
+    def keep(src: int, dst: int, session: int, is_bulk: bool, frame: object) -> None:
+        if (src, dst) == (follower.number, leader.number):
+            kept.append((session, frame))
+        send(src, dst, session, is_bulk, frame)
+
+    network.send = keep  # type: ignore[method-assign]
+    stage.produce_all(20)
+    follower.wipe()
+    follower.boot()
+    stage.run(1000)
+    followers = leader.watched["topic"].state.leading.followers
+    before = {voter: progress.match for voter, progress in followers.items()}
+    for session, frame in kept:
+        if session != leader.node.links.by_peer[follower.me].session:
+            leader.receive(follower.number, session, frame)
+    assert {voter: progress.match for voter, progress in followers.items()} == before
+    stage.settle()
+
+
+def test_a_cut_off_leader_shows_nothing_that_is_not_committed() -> None:
+    stage = Stage()
+    acknowledged = stage.produce_all(5)
+    leader = stage.leader
+    stage.isolate(leader)
+    lonely = stage.produce(leader, 5, acks=1)
+    stage.run(200)
+    assert [attempt.code for attempt in lonely] == [ErrorCode.NONE] * 5
+    assert len(stage.read(leader)) == len(acknowledged)
+    new = stage.await_leader(*stage.others(leader))
+    stage.produce_all(2)
+    assert len(stage.read(new)) == len(acknowledged) + 2
+    stage.join(leader)
+    stage.settle()
+
+
+def test_a_deposed_leader_does_not_guess() -> None:
+    stage = Stage()
+    leader = stage.leader
+    stage.produce_all(3)
+    stage.isolate(leader)
+    (lost,) = stage.produce(leader)
+    stage.await_leader(*stage.others(leader))
+    assert lost.code is None, "nobody can know yet"
+    stage.produce_all(1)
+    stage.join(leader)
+    stage.until(lambda: lost.code is not None)
+    assert lost.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    stage.settle()
+    assert lost.number not in stage.facts.by_number
+
+
+def test_a_deposed_leader_says_success_if_its_successor_commits_the_record() -> None:
+    stage = Stage()
+    leader = stage.leader
+    stage.produce_all(3)
+    others = [b.number for b in stage.others(leader)]
+    back = [(number, leader.number) for number in others]
+    stage.world.network.cut(back)  # They hear it, it does not hear them.
+    (kept,) = stage.produce(leader)
+    stage.run(200)
+    stage.isolate(leader)
+    stage.await_leader(*stage.others(leader))
+    stage.produce_all(1)
+    stage.world.network.heal(back)
+    stage.join(leader)
+    stage.until(lambda: kept.code is not None)
+    assert kept.code is ErrorCode.NONE
+    stage.settle()
+
+
+def test_a_full_disk_refuses_definitely_and_serves_again_when_there_is_room() -> None:
+    stage = Stage(brokers=1, replicas=1)
+    stage.produce_all(3)
+    leader = stage.leader
+    leader.disk.capacity = leader.disk.used_bytes()
+    refused = stage.produce(leader, 100)
+    stage.until(lambda: all(attempt.code is not None for attempt in refused))
+    assert {a.code for a in refused} <= {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR}
+    leader.disk.capacity = None
+    stage.run(1000)
+    stage.produce_all(3)
+    stage.settle()
