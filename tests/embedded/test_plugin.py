@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 def test_round_trip(dmq_broker, dmq_topic):
     producer = Producer({"bootstrap.servers": dmq_broker.bootstrap_servers})
-    producer.produce(dmq_topic, b"hello")
+    producer.produce(dmq_topic, b"hello", partition=0)
     assert producer.flush(20) == 0
     consumer = Consumer({"bootstrap.servers": dmq_broker.bootstrap_servers, "group.id": "g"})
     consumer.assign([TopicPartition(dmq_topic, 0, 0)])
