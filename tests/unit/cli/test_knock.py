@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -14,13 +14,15 @@ from dmq.cli.knock import knock
 def _receive(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        data += connection.recv(size - len(data))
+        chunk = connection.recv(size - len(data))
+        assert chunk, "the caller hung up in the middle of its question"
+        data += chunk
     return data
 
 
 def as_kafka(connection: socket.socket) -> None:
     """Answer the question as a broker that refuses it: that, too, is Kafka."""
-    size, key, version, correlation_id = struct.unpack(">ihhi", _receive(connection, 12))
+    size, key, version, correlation_id = struct.unpack(">ihhi", _receive(connection, 14)[:12])
     assert (size, key, version) == (10, 18, 0)
     connection.sendall(struct.pack(">iih", 6, correlation_id, 35))
 
@@ -41,8 +43,9 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[int]:
         def serve() -> None:
             with listener.accept()[0] as connection:
                 behave(connection)
-                connection.shutdown(socket.SHUT_WR)
-                connection.recv(1)
+                with suppress(OSError):  # the caller has its answer and may be gone already
+                    connection.shutdown(socket.SHUT_WR)
+                    connection.recv(1)
 
         thread = threading.Thread(target=serve)
         thread.start()
