@@ -144,7 +144,7 @@ def _judge(replay: Replay, runs: list[Run], suspects: list[Run], oldest: int, sa
         if is_gap or (follower is None and not report.is_clean):
             found += _salvage(run, salt)
     every = sorted([*runs, *found], key=lambda run: run.places[0].seq)
-    if every and every[0].places[0].number != oldest:
+    if every and not _begins_with(every[0].places[0], oldest):
         replay.gaps.append(0)
         report.rotten = f"journal file {oldest} is missing or begins with a bad record"
     for before, after in pairwise(every):
@@ -155,6 +155,11 @@ def _judge(replay: Replay, runs: list[Run], suspects: list[Run], oldest: int, sa
     if found:
         _read_again(replay, every, salt)
         runs[:] = every
+
+
+def _begins_with(first: Place, oldest: int) -> bool:
+    """Whether nothing can be missing before this record: it opens the oldest file that counts."""
+    return first.number == oldest and first.position == journal.HEADER_SIZE
 
 
 def _salvage(run: Run, salt: int) -> list[Run]:

@@ -230,6 +230,23 @@ def test_a_missing_file_is_rotten() -> None:
         open_store(disk)
 
 
+@pytest.mark.parametrize("at", [0, journal.HEADER_SIZE])
+def test_a_bad_first_record_of_the_oldest_file_is_rotten(at: int) -> None:
+    """In the header or in the body; good records follow it in the same file and in the next one."""
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store)
+    for epoch in range(1, 120):
+        log.set_hard(epoch, None)
+        turn(store)
+    numbers = [file.number for file in store._journal.files]
+    assert len(numbers) > 1
+    disk.flip(journal.file_name(numbers[0]), at)
+    disk.kill()
+    with pytest.raises(CorruptError, match="begins with a bad record"):
+        open_store(disk)
+
+
 def test_who_may_have_forgotten_comes_back_under_a_new_name() -> None:
     disk, store = lived(5)
     old_id = store.directory_id
