@@ -72,6 +72,16 @@ class Host(Protocol):
         """Bytes of its log must be fetched again."""
 
 
+class Watch(Protocol):
+    """Whoever reads along what the log says, as a machine's host does."""
+
+    def moved(self) -> None:
+        """The commit point moved, or the replica leads now, or no longer."""
+
+    def cut(self, end_offset: int) -> None:
+        """Records from here on are gone from the log; others may come in their place."""
+
+
 class Flights:
     """Record bytes on their way to one follower: the end of each append, and its size."""
 
@@ -117,6 +127,7 @@ class Driven:
         "their_tags",
         "timer",
         "was_leader",
+        "watch",
     )
 
     def __init__(
@@ -167,6 +178,7 @@ class Driven:
         self._members_of: tuple[object, ...] = ()
         self.is_retired = False
         self.was_leader = False
+        self.watch: Watch | None = None
         # What the node keeps with each replica.
         self.has_staged = False
         """The log was told something that no turn has taken yet."""
@@ -358,6 +370,7 @@ class Driven:
             log.cut(write.position)
             self.acks.cut(write.position)
             self.fetches.cut(write.position.offset)
+            self._tell_of_cut(write.position.offset)
             self.count("cut")
         elif isinstance(write, Trim):
             log.trim(write.log_start, write.commit)
@@ -367,13 +380,19 @@ class Driven:
             log.reset(write.base, write.log_start)
             self.acks.reset()
             self.fetches.cut(-1)
+            self._tell_of_cut(-1)
             self.count("reset")
+
+    def _tell_of_cut(self, end_offset: int) -> None:
+        if self.watch is not None:
+            self.watch.cut(end_offset)
 
     def refused(self, end: Position, now: int) -> None:
         """The disk did not take what was staged beyond `end`; the log has dropped it."""
         log = self.log
         self.acks.refused(end, ErrorCode.KAFKA_STORAGE_ERROR)
         self.fetches.cut(end.offset)
+        self._tell_of_cut(end.offset)
         self.core.refused(log.marks, log.end_offset, log.log_start, now)
         self._perform(now)
         self.count("disk refused")

@@ -30,6 +30,7 @@ must stop.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 from dmq.broker.multiraft import repair
@@ -59,6 +60,8 @@ from dmq.raft.settings import Dice, RaftSettings
 from dmq.storage.store import Store
 from dmq.storage.turn import Turn
 from dmq.types import Voter
+
+R = TypeVar("R", bound=Replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,8 @@ class GroupNode:
         is_founding: bool = True,
         target: tuple[Voter, ...] | None = None,
         observers: tuple[Voter, ...] = (),
-    ) -> Replica:
+        make: Callable[..., R] = Replica,  # type: ignore[assignment]
+    ) -> R:
         """Serve a group, with the log that is on disk or with a new one.
 
         `voters` are those that the metadata gave it when it was founded. A new log begins as
@@ -196,7 +200,7 @@ class GroupNode:
         log, memory, is_new = self._groups.claim(
             key, self.me, voters, settings, is_founding=is_founding
         )
-        replica = Replica(
+        replica = make(
             log,
             settings,
             self.links.raft,

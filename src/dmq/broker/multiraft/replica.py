@@ -13,8 +13,7 @@ from typing import Any
 
 from dmq.broker.answer import Answer
 from dmq.broker.multiraft.driven import Driven, GroupSettings
-from dmq.broker.multiraft.waiting import ALL, OWN, ParkedAppend
-from dmq.broker.partition import FetchWaiter, OnAppended
+from dmq.broker.multiraft.waiting import ALL, OWN, FetchWaiter, OnAppended, ParkedAppend
 from dmq.errors import ErrorCode, KafkaError
 from dmq.raft.quorum import majority
 from dmq.records import stamp
@@ -51,12 +50,16 @@ class Replica(Driven):
     def settle(self, now: int) -> None:
         """Look at the core after an input: serve those who wait for what changed."""
         core = self.core
-        if core.is_leader is not self.was_leader:
+        has_changed = core.is_leader is not self.was_leader
+        if has_changed:
             self.was_leader = core.is_leader
             self._role_changed()
         durable, commit = core.durable_end, core.commit
         if durable != self._durable or commit != self._commit:
             self._ends_moved(durable, commit)
+            has_changed = True
+        if has_changed and self.watch is not None:
+            self.watch.moved()
         if self.acks.has_committed:
             self.acks.answer(lambda p: self._verdict(p, now))
         if self._trims:
@@ -67,9 +70,9 @@ class Replica(Driven):
         if commit <= durable:
             # The stored hint speaks of the durable log, which a flush may describe at any time.
             self.log.commit = commit
+        self.high_watermark = commit.offset
         self.acks.durable(durable)
         self.acks.committed(commit)
-        self.high_watermark = commit.offset
         self.fetches.shown(commit.offset)
 
     def _role_changed(self) -> None:

@@ -15,7 +15,6 @@ Never looks at a log or at Raft; replica.py says what happened.
 from collections import deque
 from collections.abc import Callable
 
-from dmq.broker.partition import Append, FetchWaiter
 from dmq.errors import ErrorCode
 from dmq.types import Position
 
@@ -23,19 +22,63 @@ OWN, ALL = 1, -1
 """Values of `acks`, as on the wire; 0 waits for nothing."""
 
 
-class ParkedAppend(Append):
-    """An append on its way, with what its producer wants."""
+OnAppended = Callable[[ErrorCode], None]
 
-    __slots__ = ("acks", "is_gone")
+
+class ParkedAppend:
+    """An append on its way, who is told when it is there, and what that one wants."""
+
+    __slots__ = (
+        "acks",
+        "append_time",
+        "base_offset",
+        "deadline",
+        "is_gone",
+        "on_done",
+        "on_settled",
+        "position",
+        "size",
+    )
 
     def __init__(
         self, base_offset: int, append_time: int, size: int, position: Position, acks: int
     ) -> None:
-        super().__init__(base_offset, append_time, size)
-        self.position: Position = position
+        self.base_offset = base_offset
+        self.append_time = append_time
+        self.size = size
+        self.position = position
         self.acks = acks
+        self.deadline = 0
         self.is_gone = False
         """The log was cut below it and has not got it back."""
+        self.on_done: OnAppended | None = None
+        self.on_settled: Callable[[int], None] | None = None
+        """Told the size when this append leaves the queue, for whoever counts them."""
+
+    def tell(self, code: ErrorCode) -> None:
+        """Call back, once. The callback is let go of first: it often refers to this object, and
+        such a circle would keep a request's megabytes until the next collection."""
+        on_settled, self.on_settled = self.on_settled, None
+        if on_settled is not None:
+            on_settled(self.size)
+        on_done, self.on_done = self.on_done, None
+        if on_done is not None:
+            on_done(code)
+
+
+class FetchWaiter:
+    """A fetch that waits until enough bytes came to the partitions that it asked for."""
+
+    __slots__ = ("callback", "missing_bytes")
+
+    def __init__(self, missing_bytes: int, callback: Callable[[], None]) -> None:
+        self.missing_bytes = missing_bytes
+        self.callback: Callable[[], None] | None = callback
+
+    def wake(self) -> None:
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback()
 
 
 class Acks:

@@ -6,7 +6,7 @@ from unit.broker.multiraft.wiring import SMALL, TOPIC, Broker, World, batch, pro
 
 from dmq.broker.multiraft.frames import Frame, GroupMessage
 from dmq.broker.multiraft.replica import GroupSettings, NotLeaderError
-from dmq.broker.partition import FetchWaiter
+from dmq.broker.multiraft.waiting import FetchWaiter
 from dmq.errors import ErrorCode, KafkaError
 from dmq.raft.messages import Ack, Append, Vote
 from dmq.raft.state import Role
