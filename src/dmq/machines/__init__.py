@@ -3,6 +3,7 @@
     machine.py      the Machine protocol: handle(command, now) → Outcome, apply(record)
     records.py      records of the cluster machine: keyed, versioned, readable
     commands.py     what the cluster machine can be asked
+    codec.py        commands and answers as bytes, for the way to the metadata leader
     state.py        what the cluster knows: brokers, topics, placements, configs, features
     placement.py    which brokers get the replicas of a new partition
     topics.py       creating and deleting topics, adding partitions
