@@ -2,18 +2,24 @@
 
     key                             value (JSON, "v" is its version)
     cluster                         {"v", "id"}
+    registrations                   {"v", "next_node", "next_epoch"}
     broker/<node>                   {"v", "directory", "incarnation", "epoch", "rack", "endpoints",
-                                     "features", "journal_seq"}
+                                     "features", "journal_seq"} and while it leaves {"leaving"}
     topic/<uuid>                    {"v", "name"}
-    partition/<uuid>/<index>        {"v", "replicas", "directories"}
+    partition/<uuid>/<index>        {"v", "replicas", "founders"} and while it is being moved
+                                    {"previous", "removing"}
     config/<type>/<resource name>   {"v", "values"}
     feature/<name>                  {"v", "level", "epoch"}
     producer-ids                    {"v", "next"}
 
 Text, so that any Kafka consumer on the metadata topic shows something a person can read. A key is
 replaced by its next record and removed by a tombstone, so the topic is compacted. A reader refuses
-a version or kind that it does not know: guessing would let replicas differ. Other kinds of keys
-(quotas, credentials) have their place here when they come.
+a version or kind that it does not know: guessing would let replicas differ. It reads all older ones:
+
+    broker      0: never leaving
+    partition   0: {"replicas", "directories"}: not moved yet, so these are the founders
+
+Other kinds of keys (quotas, credentials) have their place here when they come.
 """
 
 import dataclasses
@@ -24,8 +30,19 @@ from uuid import UUID
 
 from dmq.errors import DmqError, ErrorCode
 from dmq.machines.machine import Record
+from dmq.types import Voter
 
-VERSION = 0
+VERSIONS = {
+    "cluster": 0,
+    "registrations": 0,
+    "broker": 1,
+    "topic": 0,
+    "partition": 1,
+    "config": 0,
+    "feature": 0,
+    "producer-ids": 0,
+}
+"""The versions that we write; we read these and all before."""
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _decode_json = json.JSONDecoder().decode
@@ -61,8 +78,16 @@ class ClusterRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RegistrationsRecord:
+    """The lowest number and the lowest epoch that no broker ever had."""
+
+    next_node: int
+    next_epoch: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """A broker registered."""
+    """A broker registered. `is_leaving`: it gets nothing new, and will be unregistered."""
 
     node: int
     directory: UUID
@@ -72,6 +97,7 @@ class BrokerRecord:
     endpoints: tuple[Endpoint, ...]
     features: Mapping[str, FeatureRange]
     journal_seq: int
+    is_leaving: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,12 +110,17 @@ class TopicRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """Where a partition is meant to live. `replicas` None: nowhere any more."""
+    """Where a partition is meant to live. `replicas` None: nowhere any more.
+
+    See `PartitionState` for the fields.
+    """
 
     topic_id: UUID
     index: int
     replicas: tuple[int, ...] | None
-    directories: tuple[UUID, ...] = ()
+    founders: tuple[Voter, ...] = ()
+    previous: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,6 +157,7 @@ class BrokerGoneRecord:
 
 Fact: TypeAlias = (
     ClusterRecord
+    | RegistrationsRecord
     | BrokerRecord
     | BrokerGoneRecord
     | TopicRecord
@@ -153,19 +185,19 @@ def decode(record: Record) -> Fact:
             return decoder(rest, None)
         body = _decode_json(record.value.decode())
         version = body["v"]
-        if version != VERSION:
+        if type(version) is not int or not 0 <= version <= VERSIONS[kind]:
             raise RecordError(f"metadata record {kind!r} of unknown version {version}")
         return decoder(rest, body)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RecordError(f"metadata record {record.key!r} can't be read: {error!r}") from error
 
 
-def _value(**body: Any) -> bytes:
-    return _encode_json({"v": VERSION, **body}).encode()
+def _value(kind: str, /, **body: Any) -> bytes:
+    return _encode_json({"v": VERSIONS[kind], **body}).encode()
 
 
 def _encode_cluster(fact: ClusterRecord) -> Record:
-    return Record(b"cluster", _value(id=fact.cluster_id))
+    return Record(b"cluster", _value("cluster", id=fact.cluster_id))
 
 
 def _decode_cluster(rest: str, body: dict[str, Any] | None) -> Fact:
@@ -174,17 +206,30 @@ def _decode_cluster(rest: str, body: dict[str, Any] | None) -> Fact:
     return ClusterRecord(body["id"])
 
 
+def _encode_registrations(fact: RegistrationsRecord) -> Record:
+    value = _value("registrations", next_node=fact.next_node, next_epoch=fact.next_epoch)
+    return Record(b"registrations", value)
+
+
+def _decode_registrations(rest: str, body: dict[str, Any] | None) -> Fact:
+    if body is None:
+        raise RecordError("the registrations record can't be removed")
+    return RegistrationsRecord(body["next_node"], body["next_epoch"])
+
+
 def _encode_broker(fact: BrokerRecord) -> Record:
-    value = _value(
-        directory=fact.directory.hex,
-        incarnation=fact.incarnation.hex,
-        epoch=fact.epoch,
-        rack=fact.rack,
-        endpoints=[list(endpoint) for endpoint in fact.endpoints],
-        features={name: list(levels) for name, levels in fact.features.items()},
-        journal_seq=fact.journal_seq,
-    )
-    return Record(b"broker/%d" % fact.node, value)
+    body: dict[str, Any] = {
+        "directory": fact.directory.hex,
+        "incarnation": fact.incarnation.hex,
+        "epoch": fact.epoch,
+        "rack": fact.rack,
+        "endpoints": [list(endpoint) for endpoint in fact.endpoints],
+        "features": {name: list(levels) for name, levels in fact.features.items()},
+        "journal_seq": fact.journal_seq,
+    }
+    if fact.is_leaving:
+        body["leaving"] = True
+    return Record(b"broker/%d" % fact.node, _value("broker", **body))
 
 
 def _encode_broker_gone(fact: BrokerGoneRecord) -> Record:
@@ -203,11 +248,12 @@ def _decode_broker(rest: str, body: dict[str, Any] | None) -> Fact:
         endpoints=tuple(Endpoint(*endpoint) for endpoint in body["endpoints"]),
         features={name: FeatureRange(*levels) for name, levels in body["features"].items()},
         journal_seq=body["journal_seq"],
+        is_leaving=body.get("leaving", False),
     )
 
 
 def _encode_topic(fact: TopicRecord) -> Record:
-    value = None if fact.name is None else _value(name=fact.name)
+    value = None if fact.name is None else _value("topic", name=fact.name)
     return Record(f"topic/{fact.topic_id.hex}".encode(), value)
 
 
@@ -218,8 +264,15 @@ def _decode_topic(rest: str, body: dict[str, Any] | None) -> Fact:
 def _encode_partition(fact: PartitionRecord) -> Record:
     value = None
     if fact.replicas is not None:
-        directories = [directory.hex for directory in fact.directories]
-        value = _value(replicas=fact.replicas, directories=directories)
+        body: dict[str, Any] = {
+            "replicas": fact.replicas,
+            "founders": [[node, directory.hex] for node, directory in fact.founders],
+        }
+        if fact.previous:
+            body["previous"] = fact.previous
+        if fact.removing:
+            body["removing"] = fact.removing
+        value = _value("partition", **body)
     return Record(f"partition/{fact.topic_id.hex}/{fact.index}".encode(), value)
 
 
@@ -227,12 +280,23 @@ def _decode_partition(rest: str, body: dict[str, Any] | None) -> Fact:
     topic, _, index = rest.partition("/")
     if body is None:
         return PartitionRecord(UUID(topic), int(index), None)
-    directories = tuple(map(UUID, body["directories"]))
-    return PartitionRecord(UUID(topic), int(index), tuple(body["replicas"]), directories)
+    replicas = tuple(body["replicas"])
+    if body["v"] == 0:
+        founders = list(zip(replicas, body["directories"], strict=True))
+    else:
+        founders = body["founders"]
+    return PartitionRecord(
+        UUID(topic),
+        int(index),
+        replicas,
+        tuple([Voter(node, UUID(directory)) for node, directory in founders]),
+        tuple(body.get("previous", ())),
+        tuple(body.get("removing", ())),
+    )
 
 
 def _encode_config(fact: ConfigRecord) -> Record:
-    value = _value(values=dict(fact.values)) if fact.values else None
+    value = _value("config", values=dict(fact.values)) if fact.values else None
     return Record(f"config/{fact.resource}/{fact.name}".encode(), value)
 
 
@@ -242,7 +306,9 @@ def _decode_config(rest: str, body: dict[str, Any] | None) -> Fact:
 
 
 def _encode_feature(fact: FeatureRecord) -> Record:
-    return Record(f"feature/{fact.name}".encode(), _value(level=fact.level, epoch=fact.epoch))
+    return Record(
+        f"feature/{fact.name}".encode(), _value("feature", level=fact.level, epoch=fact.epoch)
+    )
 
 
 def _decode_feature(rest: str, body: dict[str, Any] | None) -> Fact:
@@ -252,7 +318,7 @@ def _decode_feature(rest: str, body: dict[str, Any] | None) -> Fact:
 
 
 def _encode_producer_ids(fact: ProducerIdsRecord) -> Record:
-    return Record(b"producer-ids", _value(next=fact.next))
+    return Record(b"producer-ids", _value("producer-ids", next=fact.next))
 
 
 def _decode_producer_ids(rest: str, body: dict[str, Any] | None) -> Fact:
@@ -263,6 +329,7 @@ def _decode_producer_ids(rest: str, body: dict[str, Any] | None) -> Fact:
 
 _ENCODERS: dict[type, Callable[[Any], Record]] = {
     ClusterRecord: _encode_cluster,
+    RegistrationsRecord: _encode_registrations,
     BrokerRecord: _encode_broker,
     BrokerGoneRecord: _encode_broker_gone,
     TopicRecord: _encode_topic,
@@ -274,6 +341,7 @@ _ENCODERS: dict[type, Callable[[Any], Record]] = {
 
 _DECODERS: dict[str, Callable[[str, dict[str, Any] | None], Fact]] = {
     "cluster": _decode_cluster,
+    "registrations": _decode_registrations,
     "broker": _decode_broker,
     "topic": _decode_topic,
     "partition": _decode_partition,

@@ -20,8 +20,10 @@ from dmq.machines.records import (
     FeatureRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RegistrationsRecord,
     TopicRecord,
 )
+from dmq.types import Voter
 
 NO_CONFIG: Mapping[str, str] = {}
 TOPIC_RESOURCE = 2
@@ -29,10 +31,39 @@ TOPIC_RESOURCE = 2
 
 @dataclasses.dataclass(slots=True)
 class PartitionState:
-    """Where a partition is meant to live: brokers in order of preference, and their directories."""
+    """Where a partition is meant to live.
+
+    replicas    brokers in order of preference: the target, to which its leader moves the voters
+    founders    the voters that its log began with; never changed
+    previous    while it is being moved: where it was before, and returns to if that is cancelled
+    removing    while it is being moved: brokers that are not meant to have it, but still may
+    """
 
     replicas: tuple[int, ...] = ()
-    directories: tuple[UUID, ...] = ()
+    founders: tuple[Voter, ...] = ()
+    previous: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.previous)
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        """While it is being moved: brokers that did not have it before."""
+        if not self.previous:
+            return ()
+        return tuple([node for node in self.replicas if node not in self.previous])
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """All brokers that may have a replica: what clients are told as its replicas."""
+        return self.replicas + self.removing if self.removing else self.replicas
+
+    @property
+    def directories(self) -> tuple[UUID, ...]:
+        """Of the founders."""
+        return tuple([voter.directory for voter in self.founders])
 
 
 @dataclasses.dataclass(slots=True)
@@ -64,11 +95,14 @@ class ClusterState:
     topics            by name
     topics_by_id      the same, by id
     brokers           registrations by node id
+    next_node         the lowest number that no broker ever had; next_epoch likewise of broker epochs
     configs           what each resource sets itself, by (resource type, name); a topic's are also
                       in its TopicState
     features          levels above 0; features_epoch grows with each change
     producer_id_next  the first producer id that no block has
     loads             replicas placed on each broker
+    removals          how many replicas each broker has yet to lose
+    moving            partitions that are being moved, by (topic id, index)
     pairs             how often two brokers are first and second replica of a partition
     collisions        names that Kafka's metrics could not tell apart ('.' and '_'), by common form
     """
@@ -82,8 +116,12 @@ class ClusterState:
         "features",
         "features_epoch",
         "loads",
+        "moving",
+        "next_epoch",
+        "next_node",
         "pairs",
         "producer_id_next",
+        "removals",
         "topics",
         "topics_by_id",
     )
@@ -93,11 +131,15 @@ class ClusterState:
         self.topics: dict[str, TopicState] = {}
         self.topics_by_id: dict[UUID, TopicState] = {}
         self.brokers: dict[int, BrokerRecord] = {}
+        self.next_node = 1
+        self.next_epoch = 1
         self.configs: dict[tuple[int, str], Mapping[str, str]] = {}
         self.features: dict[str, int] = {}
         self.features_epoch = 0
         self.producer_id_next = 0
         self.loads: dict[int, BrokerLoad] = {}
+        self.removals: dict[int, int] = {}
+        self.moving: dict[tuple[UUID, int], PartitionState] = {}
         self.pairs: dict[tuple[int, ...], int] = {}
         self.collisions: dict[str, dict[str, None]] = {}
         self._parts: dict[UUID, TopicState] = {}
@@ -107,12 +149,22 @@ class ClusterState:
         """What a resource sets itself."""
         return self.configs.get((resource, name), NO_CONFIG)
 
+    def partition(self, topic_id: UUID, index: int) -> PartitionState | None:
+        """A partition that is there, by its topic's id."""
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
     def apply(self, fact: Fact) -> None:
         """The only way to change anything."""
         _APPLY[type(fact)](self, fact)
 
     def _apply_cluster(self, fact: ClusterRecord) -> None:
         self.cluster_id = fact.cluster_id
+
+    def _apply_registrations(self, fact: RegistrationsRecord) -> None:
+        self.next_node, self.next_epoch = fact.next_node, fact.next_epoch
 
     def _apply_broker(self, fact: BrokerRecord) -> None:
         self.brokers[fact.node] = fact
@@ -147,13 +199,18 @@ class ClusterState:
     def _apply_partition(self, fact: PartitionRecord) -> None:
         topic = self._part(fact.topic_id)
         partitions = topic.partitions
+        key = (fact.topic_id, fact.index)
         if fact.index < len(partitions):
-            self._count(partitions[fact.index].replicas, -1)
+            self._count(partitions[fact.index], -1)
+            self.moving.pop(key, None)
         if fact.replicas is not None:
             while len(partitions) <= fact.index:
                 partitions.append(PartitionState())
-            partitions[fact.index] = PartitionState(fact.replicas, fact.directories)
-            self._count(fact.replicas, 1)
+            placed = PartitionState(fact.replicas, fact.founders, fact.previous, fact.removing)
+            partitions[fact.index] = placed
+            self._count(placed, 1)
+            if placed.is_moving:
+                self.moving[key] = placed
             return
         if fact.index < len(partitions):
             partitions[fact.index] = PartitionState()
@@ -161,7 +218,8 @@ class ClusterState:
             partitions.pop()
         self._forget_if_empty(topic)
 
-    def _count(self, replicas: tuple[int, ...], by: int) -> None:
+    def _count(self, placed: PartitionState, by: int) -> None:
+        replicas = placed.replicas
         for place, node in enumerate(replicas):
             load = self.loads.get(node)
             if load is None:
@@ -172,10 +230,9 @@ class ClusterState:
             if not load.replicas:
                 del self.loads[node]
         if len(replicas) > 1:
-            pair = replicas[:2]
-            self.pairs[pair] = self.pairs.get(pair, 0) + by
-            if not self.pairs[pair]:
-                del self.pairs[pair]
+            _add(self.pairs, replicas[:2], by)
+        for node in placed.removing:
+            _add(self.removals, node, by)
 
     def _apply_config(self, fact: ConfigRecord) -> None:
         if fact.values:
@@ -206,6 +263,13 @@ class ClusterState:
             self._parts.pop(topic.topic_id, None)
 
 
+def _add(counts: dict[Any, int], key: Any, by: int) -> None:
+    """Counts that are zero are not kept: states that mean the same are the same."""
+    counts[key] = counts.get(key, 0) + by
+    if not counts[key]:
+        del counts[key]
+
+
 def common_form(name: str) -> str:
     """The form in which names that differ by '.' and '_' only are the same."""
     return name.replace(".", "_")
@@ -213,6 +277,7 @@ def common_form(name: str) -> str:
 
 _APPLY: dict[type, Callable[[ClusterState, Any], None]] = {
     ClusterRecord: ClusterState._apply_cluster,
+    RegistrationsRecord: ClusterState._apply_registrations,
     BrokerRecord: ClusterState._apply_broker,
     BrokerGoneRecord: ClusterState._apply_broker_gone,
     TopicRecord: ClusterState._apply_topic,

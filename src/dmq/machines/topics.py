@@ -26,7 +26,7 @@ from dmq.machines.machine import Outcome, Record
 from dmq.machines.placement import Placer
 from dmq.machines.records import ConfigRecord, PartitionRecord, TopicRecord, encode
 from dmq.machines.state import ClusterState, TopicState, common_form
-from dmq.types import METADATA_TOPIC, METADATA_TOPIC_ID, NIL_UUID
+from dmq.types import METADATA_TOPIC, METADATA_TOPIC_ID, NIL_UUID, Voter
 
 TOPIC_NAME_MAX = 249
 PARTITIONS_PER_COMMAND_MAX = 10_000
@@ -237,8 +237,8 @@ class TopicCreator:
     def _add_partitions(self, topic_id: UUID, start: int, assignment: Assignment) -> None:
         brokers = self.state.brokers
         for index, replicas in enumerate(assignment, start):
-            directories = tuple([brokers[node].directory for node in replicas])
-            self.records.append(encode(PartitionRecord(topic_id, index, replicas, directories)))
+            founders = tuple([Voter(node, brokers[node].directory) for node in replicas])
+            self.records.append(encode(PartitionRecord(topic_id, index, replicas, founders)))
 
 
 def default_replicas(configured: int, brokers: int) -> int:

@@ -21,10 +21,12 @@ from dmq.machines.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RecordError,
+    RegistrationsRecord,
     TopicRecord,
     decode,
     encode,
 )
+from dmq.types import Voter
 
 uuids = st.uuids()
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -43,6 +45,7 @@ facts: st.SearchStrategy[Fact] = st.one_of(
         endpoints=st.lists(endpoints, max_size=3).map(tuple),
         features=st.dictionaries(texts, ranges, max_size=3),
         journal_seq=st.integers(0, 2**63 - 1),
+        is_leaving=st.booleans(),
     ),
     st.builds(BrokerGoneRecord, ids),
     st.builds(TopicRecord, uuids, st.none() | texts),
@@ -51,8 +54,11 @@ facts: st.SearchStrategy[Fact] = st.one_of(
         uuids,
         ids,
         st.lists(ids, min_size=1, max_size=5).map(tuple),
-        st.lists(uuids, max_size=5).map(tuple),
+        st.lists(st.builds(Voter, ids, uuids), max_size=5).map(tuple),
+        st.lists(ids, max_size=5).map(tuple),
+        st.lists(ids, max_size=5).map(tuple),
     ),
+    st.builds(RegistrationsRecord, ids, ids),
     st.builds(PartitionRecord, uuids, ids, st.none()),
     st.builds(ConfigRecord, st.sampled_from([2, 4, 16, 32]), texts, st.dictionaries(texts, texts)),
     st.builds(FeatureRecord, texts, ids, ids),
@@ -70,7 +76,7 @@ def test_records_are_text_with_a_version(fact: Fact) -> None:
     record = encode(fact)
     record.key.decode()
     if record.value is not None:
-        assert json.loads(record.value)["v"] == 0
+        assert json.loads(record.value)["v"] in (0, 1)
 
 
 @given(facts, facts)
@@ -83,6 +89,7 @@ def test_two_facts_have_one_key_only_if_they_are_about_the_same_thing(one: Fact,
         ConfigRecord: lambda fact: ("config", fact.resource, fact.name),
         FeatureRecord: lambda fact: ("feature", fact.name),
         ClusterRecord: lambda fact: ("cluster",),
+        RegistrationsRecord: lambda fact: ("registrations",),
         ProducerIdsRecord: lambda fact: ("producer-ids",),
     }
     same = about[type(one)](one) == about[type(two)](two)  # type: ignore[no-untyped-call]
@@ -100,6 +107,18 @@ def test_two_facts_have_one_key_only_if_they_are_about_the_same_thing(one: Fact,
         Record(b"topic/zz", None),
         Record(b"topic/" + UUID(int=1).hex.encode(), b"\xff"),
         Record(b"\xff", b"{}"),
+        Record(b"topic/" + UUID(int=1).hex.encode(), b'{"v":false,"name":"x"}'),
+        Record(b"partition/" + UUID(int=1).hex.encode() + b"/0", b'{"v":2,"replicas":[]}'),
+        Record(b"partition/" + UUID(int=1).hex.encode() + b"/0", b'{"v":1,"replicas":[]}'),
+        Record(
+            b"partition/" + UUID(int=1).hex.encode() + b"/0",
+            b'{"v":0,"replicas":[1],"directories":[]}',
+        ),
+        Record(
+            b"partition/" + UUID(int=1).hex.encode() + b"/0",
+            b'{"v":1,"replicas":[1],"founders":[[1,2]]}',
+        ),
+        Record(b"registrations", None),
         Record(b"cluster", None),
         Record(b"producer-ids", None),
         Record(b"feature/x", None),
@@ -108,6 +127,30 @@ def test_two_facts_have_one_key_only_if_they_are_about_the_same_thing(one: Fact,
 def test_what_is_no_record_of_ours_is_refused(record: Record) -> None:
     with pytest.raises(RecordError):
         decode(record)
+
+
+def test_records_of_version_0_are_read() -> None:
+    """As single brokers wrote them."""
+    directory, topic = UUID(int=7), UUID(int=1)
+    placed = b'{"v":0,"replicas":[1],"directories":["%s"]}' % directory.hex.encode()
+    assert decode(Record(b"partition/%s/3" % topic.hex.encode(), placed)) == PartitionRecord(
+        topic, 3, (1,), (Voter(1, directory),)
+    )
+    broker = (
+        b'{"v":0,"directory":"%s","incarnation":"%s","epoch":4,"rack":null,'
+        b'"endpoints":[["PLAINTEXT","h",9092,"PLAINTEXT"]],"features":{"dmq.version":[1,1]},'
+        b'"journal_seq":9}' % (directory.hex.encode(), topic.hex.encode())
+    )
+    assert decode(Record(b"broker/1", broker)) == BrokerRecord(
+        node=1,
+        directory=directory,
+        incarnation=topic,
+        epoch=4,
+        rack=None,
+        endpoints=(Endpoint("PLAINTEXT", "h", 9092, "PLAINTEXT"),),
+        features={"dmq.version": FeatureRange(1, 1)},
+        journal_seq=9,
+    )
 
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=40))

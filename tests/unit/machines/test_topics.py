@@ -15,7 +15,7 @@ from dmq.machines.commands import (
     TopicDeleted,
 )
 from dmq.machines.topics import PARTITIONS_PER_COMMAND_MAX
-from dmq.types import METADATA_TOPIC, METADATA_TOPIC_ID, NIL_UUID
+from dmq.types import METADATA_TOPIC, METADATA_TOPIC_ID, NIL_UUID, Voter
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,10 @@ def test_created() -> None:
     assert len(topic.partitions) == 4
     for partition in topic.partitions:
         assert len(partition.replicas) == 2
-        assert partition.directories == tuple(
-            cluster.state.brokers[node].directory for node in partition.replicas
+        assert partition.founders == tuple(
+            Voter(node, cluster.state.brokers[node].directory) for node in partition.replicas
         )
+        assert not partition.is_moving
 
 
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 1), (3, 3), (5, 3)])
