@@ -10,7 +10,7 @@ from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
 from dmq.broker.metadata_changes import MetadataChanges
-from dmq.broker.node import Node
+from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
 from dmq.broker.service import Clocks, Identity, Service
@@ -22,8 +22,7 @@ from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.records import Record, build_batch
 from dmq.storage.store import Store, StoreSettings
-from dmq.storage.turn import Turn
-from dmq.types import NIL_UUID, Voter
+from dmq.types import NIL_UUID
 
 NODE_ID = 1
 STORE = StoreSettings(journal_bytes=64 * 1024, journal_file_bytes=8 * 1024, reserve_bytes=0)
@@ -57,20 +56,28 @@ class FakeBroker:
         self.config = BrokerConfig.of(settings)
         self.store = Store.open(self.disk, store, now=self.now)
         self.store.identify("test-cluster", NODE_ID)
-        backlog = Backlog(1 << 30, 1 << 30, lambda: self.store.pressure)
-        self.node = Node(self.store, backlog)
+        backlog = self.backlog = Backlog(1 << 30, 1 << 30, lambda: self.store.pressure)
+        self.node = GroupNode(
+            self.store,
+            cluster_id="test-cluster",
+            node_id=NODE_ID,
+            dice=random.Random(2),
+            now=self.now,
+        )
         self._uuids = (UUID(int=n) for n in range(1000, 10**9))
-        voter = Voter(NODE_ID, self.store.directory_id)
-        self.replicas = Replicas(self.node, voter, Settings(self.config))
+        self.replicas = Replicas(self.node, Settings(self.config), backlog, lambda: self.now)
         self.machine = ClusterMachine(ConfigRules(Settings(self.config)), {})
         changes = MetadataChanges(
             self.machine, self.replicas, self.config, NODE_ID, self._take_settings
         )
+        replica = self.replicas.open_metadata((self.node.me,), is_founding=True)
+        self.metadata_partition = self.replicas.metadata_partition(replica)
         self.metadata = MachineHost(
             self.machine,
-            self.replicas.open_metadata(),
+            replica,
             reset=self.machine.reset,
             on_committed=changes.committed,
+            now=lambda: self.now,
         )
         self.fetcher = Fetcher(self.replicas.find, self.node.timers, 1000)
         self.service = Service(
@@ -87,16 +94,17 @@ class FakeBroker:
         )
         self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
         self.turn()
-        self.metadata.load(changes.loading)
         changes.loaded()
         self.turn()
-        self._register(voter)
+        self._register()
 
-    def _register(self, voter: Voter) -> None:
+    def _register(self) -> None:
         if self.machine.state.cluster_id is None:
             self.service.submit(FormCluster("test-cluster"))
         registered = self.service.submit(
-            RegisterBroker(NODE_ID, voter.directory, next(self._uuids), journal_seq=self.store.seq)
+            RegisterBroker(
+                NODE_ID, self.store.directory_id, next(self._uuids), journal_seq=self.store.seq
+            )
         )
         self.turn()
         self.service.broker_epoch = registered.get().epoch
@@ -105,18 +113,19 @@ class FakeBroker:
         self.machine.rules = ConfigRules(settings)
         self.service.config = settings.effective
 
-    def begin(self) -> Turn | None:
+    def begin(self) -> GroupTurn | None:
         return self.node.begin_turn(self.now)
 
-    def end(self, turn: Turn) -> None:
+    def end(self, turn: GroupTurn) -> None:
         if turn.needs_sync:
             turn.sync()
-        self.node.end_turn(turn, self.now)
+        self.node.end_turn(self.now, turn)
+        self.backlog.relieve()
 
     def turn(self) -> int:
         """Turns until there is nothing left to do; how many."""
         count = 0
-        while self.store.has_work() and (turn := self.begin()) is not None:
+        while (turn := self.begin()) is not None:
             self.end(turn)
             count += 1
             assert count < 1000
@@ -124,8 +133,7 @@ class FakeBroker:
 
     def pass_time(self, ms: int) -> None:
         self.now += ms
-        self.node.timers.run(self.now)
-        self.node.sweep(self.now)
+        self.node.tick(self.now)
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
         from dmq.broker.admin import NewTopic

@@ -52,7 +52,7 @@ class Kept:
         self.broker = broker
         self.compactor = InlineCompactor(broker.disk, keys_max)
         self.housekeeping = Housekeeping(
-            broker.store, broker.replicas, broker.metadata.partition, self.compactor
+            broker.store, broker.replicas, broker.metadata_partition, self.compactor
         )
 
     def tick(self) -> None:

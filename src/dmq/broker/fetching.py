@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from dmq.broker.partition import FetchWaiter, Partition
+from dmq.broker.multiraft.waiting import FetchWaiter
+from dmq.broker.partition import Partition
 from dmq.broker.timers import Timer, Timers
 from dmq.errors import DmqError, ErrorCode
 from dmq.storage.reading import FileSlice

@@ -1,18 +1,20 @@
 """Runs a machine on a partition: commands make records, the log keeps them, answers wait for it.
 
-Owns the order of things (SPEC §7): `handle` sees the newest state; its records are appended as one
-batch and applied at once; every answer, also an empty one, leaves when the position that the state
-had is committed. An append that the disk refuses takes its records back: the machine is loaded anew.
+Owns the order of things (SPEC §7). On the leader `handle` sees the newest state; its records are appended
+as one batch and applied at once; every answer, also an empty one, leaves when the position that the
+state had is committed. A follower applies what is committed, so that it can take over at once. A machine
+that has applied what the log no longer holds, or what a deposed leader can't vouch for, is loaded anew.
 Never interprets a command or a record.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
 from dmq.broker.answer import Answer
-from dmq.broker.partition import Partition
+from dmq.broker.multiraft.replica import NotLeaderError, Replica
 from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.machine import Command, Machine
 from dmq.machines.machine import Record as MachineRecord
@@ -26,89 +28,173 @@ log = logging.getLogger("dmq.broker")
 LOAD_BYTES = 4 * 1024 * 1024
 """Read from the log in steps of this size while loading."""
 
+OnCommitted = Callable[[list[MachineRecord]], None]
+
 
 class MachineHost:
-    """One machine on the partition that is its log."""
+    """One machine on the replica of the partition that is its log."""
 
     def __init__(
         self,
         machine: Machine,
-        partition: Partition,
+        replica: Replica,
         *,
         reset: Callable[[], None],
-        on_committed: Callable[[list[MachineRecord]], None],
+        on_committed: OnCommitted,
+        now: Callable[[], int],
     ) -> None:
         self.machine = machine
-        self.partition = partition
+        self.replica = replica
+        self.applied = replica.log_start_offset
+        """The machine has seen all records below this offset."""
         self._reset = reset
         """Makes the machine one that has seen no record."""
         self._on_committed = on_committed
-        partition.on_refused = self._load_anew
+        self._now = now
+        self._pending: deque[tuple[int, list[MachineRecord]]] = deque()
+        """(end offset, records) that the leader applied before they were committed."""
+        self._was_leader = False
+        self._has_lost = False
+        """The log was cut below what was applied."""
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        replica.watch = self
 
-    def load(self, on_record: Callable[[MachineRecord], None]) -> int:
-        """Apply every record of the log; their number. It reads from the loop: at start, mostly."""
-        partition, count = self.partition, 0
-        offset, end = partition.log.log_start, partition.log.end.offset
-        while offset < end:
-            slices = partition.log.read(offset, LOAD_BYTES, end, whole_first_batch=True)
-            before = offset
-            for piece in slices:
-                data = piece.pread()
-                for position, header in scan(data):
-                    offset = header.next_offset
-                    if header.is_control:
-                        continue
-                    for record in iterate(data, position, header):
-                        loaded = MachineRecord(record.key or b"", record.value)
-                        self.machine.apply(loaded)
-                        on_record(loaded)
-                        count += 1
-            assert offset > before, "the machine's log can't be read to its end"
-        return count
+    # --- reading along -----------------------------------------------------------------------
+
+    def moved(self) -> None:
+        """The replica's commit point or role changed."""
+        replica = self.replica
+        is_leader = replica.is_leader
+        if self._was_leader and not is_leader and self._pending:
+            self._has_lost = True  # They may be cut yet: show only what is committed.
+        self._was_leader = is_leader
+        if self._has_lost:
+            self._load_anew()
+        if is_leader:
+            self._apply_up_to(replica.log_end_offset)
+        self._announce(replica.high_watermark)
+        if not is_leader:
+            self._apply_up_to(replica.high_watermark)
+            self._announce(replica.high_watermark)
+        self._wake()
+
+    def cut(self, end_offset: int) -> None:
+        """Records from here on are gone; the replica tells `moved` when it has settled."""
+        if end_offset < self.applied:
+            self._load_anew()
+            if self.replica.is_leader:  # Its disk refused some of it.
+                self._apply_up_to(self.replica.log_end_offset)
 
     def _load_anew(self) -> None:
-        """The disk refused records that were applied already: back to what the log has. Those who
-        wait for them, or rest on them, are told afterwards."""
-        log.warning("the disk refused records of %s", self.partition)
+        """Back to what is committed. Those who wait for what is gone are told by the replica."""
+        log.info("the machine on %r is loaded anew", self.replica)
+        self._has_lost = False
+        self._pending.clear()
         self._reset()
-        self.load(lambda record: None)
+        self.applied = self.replica.log_start_offset
+        self._apply_up_to(min(self.replica.high_watermark, self.replica.log_end_offset))
+        self._pending.clear()  # All that is committed was announced before.
+
+    def _apply_up_to(self, end: int) -> None:
+        """Apply what the log holds; it reads from the loop: at start and on followers."""
+        while self.applied < end:
+            before = self.applied
+            slices = self.replica.log.read(before, LOAD_BYTES, end, whole_first_batch=True)
+            for piece in slices:
+                self._apply_batches(piece.pread())
+            if self.applied > before:
+                continue
+            assert not slices, "the machine's log can't be read to its end"
+            if self.replica.log.staged_bytes:
+                return  # No turn has written it yet; we are told when one has.
+            self.applied = end  # Compaction left nothing between here and the end.
+
+    def _apply_batches(self, data: bytes) -> None:
+        for position, header in scan(data):
+            if header.next_offset <= self.applied:
+                continue
+            if not header.is_control:
+                records = [
+                    MachineRecord(record.key or b"", record.value)
+                    for record in iterate(data, position, header)
+                    if record.offset >= self.applied
+                ]
+                for record in records:
+                    self.machine.apply(record)
+                self._pending.append((header.next_offset, records))
+            self.applied = header.next_offset
+
+    def _announce(self, high_watermark: int) -> None:
+        """Tell what was committed, in order."""
+        pending = self._pending
+        while pending and pending[0][0] <= high_watermark:
+            self._on_committed(pending.popleft()[1])
+
+    def when_applied(self, offset: int, callback: Callable[[], None]) -> None:
+        """Call when all below `offset` is committed and applied here; at once if it is."""
+        if self.committed >= offset:
+            callback()
+        else:
+            self._waiting.append((offset, callback))
+
+    @property
+    def committed(self) -> int:
+        """All below is committed, applied and was announced."""
+        return min(self.applied, self.replica.high_watermark)
+
+    def _wake(self) -> None:
+        if not self._waiting:
+            return
+        committed, waiting = self.committed, self._waiting
+        self._waiting = [entry for entry in waiting if entry[0] > committed]
+        for offset, callback in waiting:
+            if offset <= committed:
+                callback()
+
+    # --- commands ----------------------------------------------------------------------------
 
     def submit(self, command: Command[R], now: int) -> Answer[R]:
-        """Give a command; the answer comes when what it rests on is committed."""
+        """Give a command; the answer comes when what it rests on is committed.
+
+        `now` is wall time: records carry it. Fails with NotLeaderError unless we lead.
+        """
         answer: Answer[R] = Answer()
+        replica = self.replica
+        if not replica.core.can_append or self.applied != replica.log_end_offset:
+            answer.fail(NotLeaderError(replica.core.leader, replica.core.epoch))
+            return answer
         try:
             outcome = self.machine.handle(command, Millis(now))
         except DmqError as error:
-            self.partition.when_committed(partial(_refuse, answer, error))
+            replica.when_committed(partial(_refuse, answer, error))
             return answer
-        records = outcome.records
-        if records:
+        if outcome.records:
             try:
-                self._append(records, now)
-            except StorageError as error:  # Before anything was applied.
+                self._append(outcome.records, now)
+            except (KafkaError, StorageError) as error:  # Before anything was applied.
                 answer.fail(error)
                 return answer
         response = outcome.response
 
         def settled(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE:
+            if code is ErrorCode.NONE:
+                answer.resolve(response)
+            else:
                 answer.fail(KafkaError(code))
-                return
-            if records:
-                self._on_committed(records)
-            answer.resolve(response)
 
-        self.partition.when_committed(settled)
+        replica.when_committed(settled)
         return answer
 
     def _append(self, records: list[MachineRecord], now: int) -> None:
-        first = self.partition.log_end_offset
+        first = self.replica.log_end_offset
         batch = build_batch(
             [Record(first + n, now, record.key, record.value) for n, record in enumerate(records)]
         )
-        self.partition.append_own(batch)
+        self.replica.propose(batch, self._now())
         for record in records:
             self.machine.apply(record)
+        self.applied = self.replica.log_end_offset
+        self._pending.append((self.applied, records))
 
 
 def _refuse(answer: Answer[R], error: DmqError, code: ErrorCode) -> None:

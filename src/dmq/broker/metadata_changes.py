@@ -1,7 +1,7 @@
 """What committed metadata changes on this broker: topics come and go, settings change.
 
 Called by the metadata's host with the records that were just committed, and at start with all of
-them. Looks only at which things changed; what they are now is read from the machine's state.
+them: until `loaded` nothing follows from them. Looks only at which things changed; what they are now is read from the machine's state.
 """
 
 from collections.abc import Callable
@@ -37,19 +37,21 @@ class MetadataChanges:
         self._node_name = str(node_id)
         self._on_settings = on_settings
         self._deleted: dict[UUID, None] = {}
+        self._is_live = False
 
     @property
     def _state(self) -> ClusterState:
         return self._machine.state
 
-    def loading(self, record: Record) -> None:
-        """A record read at start: remember deletions, the state forgets them."""
-        fact = decode(record)
-        if isinstance(fact, TopicRecord) and fact.name is None:
-            self._deleted[fact.topic_id] = None
+    def _remember(self, records: list[Record]) -> None:
+        """Records read at start: keep deletions in mind, the state forgets them."""
+        for fact in map(decode, records):
+            if isinstance(fact, TopicRecord) and fact.name is None:
+                self._deleted[fact.topic_id] = None
 
     def loaded(self) -> None:
-        """The whole log was read: bring the broker to what it says."""
+        """All that was committed at the start was read: bring the broker to what it says."""
+        self._is_live = True
         self._take_settings()
         for topic in self._state.topics.values():
             self._replicas.bring_in(topic)
@@ -59,7 +61,10 @@ class MetadataChanges:
         self._deleted.clear()
 
     def committed(self, records: list[Record]) -> None:
-        """These records were committed just now."""
+        """These records were committed just now, or are read at start."""
+        if not self._is_live:
+            self._remember(records)
+            return
         facts = [decode(record) for record in records]
         if any(isinstance(fact, ConfigRecord) and self._is_ours(fact) for fact in facts):
             self._take_settings()

@@ -54,6 +54,7 @@ NONE = FoundOffset()
 
 def list_offset(partition: Partition, timestamp: int) -> FoundOffset | Sought:
     """The offset that `timestamp` (or one of the names above) stands for. Raises KafkaError."""
+    partition.check_leads()
     if not partition.is_serving:
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE, "the leader does not know its high watermark yet"

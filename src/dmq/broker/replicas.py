@@ -7,16 +7,20 @@ record that says so: a log that the metadata merely does not know is kept and re
 
 import dataclasses
 import logging
+from collections.abc import Callable
 from uuid import UUID
 
+from dmq.broker.backlog import Backlog
 from dmq.broker.intake import Intake
-from dmq.broker.node import Node
-from dmq.broker.partition import Partition
+from dmq.broker.multiraft.driven import GroupSettings
+from dmq.broker.multiraft.node import GroupNode
+from dmq.broker.multiraft.replica import Replica
+from dmq.broker.partition import Partition, unknown_partition
 from dmq.config.settings import Settings
 from dmq.config.topic import TopicConfig
 from dmq.errors import ErrorCode, KafkaError
-from dmq.machines.state import TopicState
-from dmq.storage.log import Log, LogSettings
+from dmq.machines.state import PartitionState, TopicState
+from dmq.storage.log import LogSettings
 from dmq.types import METADATA_TOPIC, METADATA_TOPIC_ID, NIL_UUID, TopicPartition, Voter
 
 log = logging.getLogger("dmq.broker")
@@ -46,15 +50,15 @@ class LocalTopic:
 class Replicas:
     """All local topics. `settings` is replaced when dynamic settings of the broker change."""
 
-    def __init__(self, node: Node, voter: Voter, settings: Settings) -> None:
+    def __init__(
+        self, node: GroupNode, settings: Settings, backlog: Backlog, now: Callable[[], int]
+    ) -> None:
         self._node = node
-        self._voter = voter
+        self._backlog = backlog
+        self._now = now
         self.settings = settings
         self.topics: dict[str, LocalTopic] = {}
         self.by_id: dict[UUID, LocalTopic] = {}
-        self._logs: dict[tuple[UUID, int], Log] = {  # Found at start, not yet claimed.
-            (found.topic_id, found.partition): found for found in node.store.logs.values()
-        }
 
     # --- finding -----------------------------------------------------------------------------
 
@@ -68,9 +72,7 @@ class Replicas:
             local = self.topics.get(topic)
         partition = None if local is None else local.partitions.get(index)
         if partition is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}"
-            )
+            raise unknown_partition(topic, index)
         return partition
 
     def intake(self, topic: str, topic_id: UUID) -> Intake | None:
@@ -80,12 +82,30 @@ class Replicas:
 
     # --- changing ----------------------------------------------------------------------------
 
-    def open_metadata(self) -> Partition:
-        """The partition of the metadata log, which exists before there is metadata."""
+    def open_metadata(self, voters: tuple[Voter, ...], *, is_founding: bool) -> Replica:
+        """The replica of the metadata log, which exists before there is metadata."""
         config = self.settings.topic(METADATA_OVERRIDES, internal=True)
-        local = LocalTopic(METADATA_TOPIC, METADATA_TOPIC_ID, config)
         settings = dataclasses.replace(log_settings(config), may_use_reserve=True)
-        return self._open(local, 0, settings)
+        return self._node.create_group(
+            self._now(),
+            METADATA_TOPIC_ID,
+            0,
+            voters,
+            GroupSettings(log=settings),
+            is_founding=is_founding,
+        )
+
+    def metadata_partition(self, replica: Replica) -> Partition:
+        """The metadata log as a partition among others, for housekeeping and readers."""
+        config = self.settings.topic(METADATA_OVERRIDES, internal=True)
+        return Partition(
+            TopicPartition(METADATA_TOPIC, 0),
+            METADATA_TOPIC_ID,
+            replica,
+            Intake(config),
+            self._now,
+            self._backlog,
+        )
 
     def bring_in(self, topic: TopicState) -> None:
         """Make the local partitions what the metadata says of this topic."""
@@ -97,30 +117,31 @@ class Replicas:
         elif local.config != config:
             self._configure(local, config)
         for index, placed in enumerate(topic.partitions):
-            if index not in local.partitions and self._voter.node in placed.replicas:
-                local.partitions[index] = self._open(local, index, log_settings(config))
+            if index not in local.partitions and self._node.me.node in placed.replicas:
+                local.partitions[index] = self._open(local, index, placed)
 
     def _configure(self, local: LocalTopic, config: TopicConfig) -> None:
         local.config, local.intake = config, Intake(config)
+        settings = self._group_settings(config)
         for partition in local.partitions.values():
             partition.intake = local.intake
-            partition.log.configure(log_settings(config))
+            partition.replica.configure(settings, self._now())
 
-    def _open(self, local: LocalTopic, index: int, settings: LogSettings) -> Partition:
-        found = self._logs.pop((local.topic_id, index), None)
-        if found is None:
-            found = self._node.store.create(
-                local.topic_id, index, voters=(self._voter,), settings=settings
-            )
-        else:
-            found.configure(settings)
-        tp = TopicPartition(local.name, index)
-        partition = Partition(
-            tp, local.topic_id, found, local.intake, self._node.touched, self._node.backlog
+    def _group_settings(self, config: TopicConfig) -> GroupSettings:
+        return GroupSettings(
+            log=log_settings(config),
+            min_insync_replicas=config.min_insync_replicas,
+            replica_lag_ms=self.settings.effective.replica_lag_time_max_ms,
+            is_unclean_allowed=config.unclean_leader_election_enable,
         )
-        self._node.adopt(partition)
-        partition.lead(self._voter)
-        return partition
+
+    def _open(self, local: LocalTopic, index: int, placed: PartitionState) -> Partition:
+        voters = tuple(map(Voter, placed.replicas, placed.directories))
+        replica = self._node.create_group(
+            self._now(), local.topic_id, index, voters, self._group_settings(local.config)
+        )
+        tp = TopicPartition(local.name, index)
+        return Partition(tp, local.topic_id, replica, local.intake, self._now, self._backlog)
 
     def remove(self, topic_id: UUID) -> None:
         """A committed record says that the topic is deleted."""
@@ -128,17 +149,16 @@ class Replicas:
         if local is not None:
             if self.topics.get(local.name) is local:
                 del self.topics[local.name]
-            for partition in local.partitions.values():
-                partition.retire()
-                self._node.release(partition)
-                self._node.store.drop(partition.log)
-        for key in [key for key in self._logs if key[0] == topic_id]:
-            self._node.store.drop(self._logs.pop(key))
+            for index in local.partitions:
+                self._node.drop_group(topic_id, index)
+        for key in self._node.unclaimed:
+            if key.topic_id == topic_id:
+                self._node.drop_group(*key)
         self._node.wake()
 
     def report_orphans(self) -> None:
         """After the start: logs that no topic claims. They are kept; a person decides."""
-        for topic_id, index in self._logs:
+        for topic_id, index in self._node.unclaimed:
             log.warning(
                 "partition %d of unknown topic id %s is on disk; it is kept and not served",
                 index,

@@ -8,6 +8,7 @@ the disk can no longer be trusted. Doors are given to it as a factory, because i
 import asyncio
 import contextlib
 import logging
+import random
 import resource
 import socket
 import sys
@@ -24,7 +25,7 @@ from dmq.broker.fetching import Fetcher
 from dmq.broker.host import MachineHost
 from dmq.broker.housekeeping import Housekeeping
 from dmq.broker.metadata_changes import MetadataChanges
-from dmq.broker.node import APPEND_SWEEP_MS, Node
+from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.replicas import Replicas
 from dmq.broker.service import Clocks, Identity, Service
 from dmq.broker.syncer import Syncer, Workers
@@ -39,8 +40,6 @@ from dmq.machines.records import Endpoint, FeatureRange
 from dmq.storage.cleaner import Job
 from dmq.storage.files import OsFiles
 from dmq.storage.store import Store, StoreSettings
-from dmq.storage.turn import Turn
-from dmq.types import Voter
 
 log = logging.getLogger("dmq.broker")
 
@@ -106,7 +105,6 @@ class Runtime:
         self._turn_ended = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
         self._tick_at = 0.0
-        self._sweep_at = 0
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -124,17 +122,23 @@ class Runtime:
         self.store = Store.open(files, settings, now=steady_ms())
         identity = self._identify()
         queued = config.queued_max_request_bytes
-        backlog = Backlog(
+        self.backlog = Backlog(
             sys.maxsize if queued < 0 else queued, config.waiters_max, lambda: self.store.pressure
         )
-        self.node = Node(self.store, backlog)
+        self.node = GroupNode(
+            self.store,
+            cluster_id=identity.cluster_id,
+            node_id=identity.node_id,
+            dice=random.SystemRandom(),
+            now=steady_ms(),
+        )
         self._assemble(identity)
         for listener in config.kafka_listeners:
             self._open_door(listener)
         self._register(identity)
         self._compactor = CompactorProcess(config.data_dir, self.workers.submit)
         self._housekeeping = Housekeeping(
-            self.store, self.replicas, self.metadata.partition, self._compactor
+            self.store, self.replicas, self._metadata_partition, self._compactor
         )
         self.node.wake = self._wake
         self.node.timers.on_earlier = self._sleep_less
@@ -147,19 +151,21 @@ class Runtime:
         return Identity(cluster_id, self.config.node_id, self.config.broker_rack)
 
     def _assemble(self, identity: Identity) -> None:
-        voter = Voter(identity.node_id, self.store.directory_id)
         self.settings = Settings(self.config)
-        self.replicas = Replicas(self.node, voter, self.settings)
+        self.replicas = Replicas(self.node, self.settings, self.backlog, steady_ms)
         machine = ClusterMachine(ConfigRules(self.settings), FEATURES)
         self._cluster = machine
         changes = MetadataChanges(
             machine, self.replicas, self.config, identity.node_id, self._take_settings
         )
+        replica = self.replicas.open_metadata((self.node.me,), is_founding=True)
+        self._metadata_partition = self.replicas.metadata_partition(replica)
         self.metadata = MachineHost(
             machine,
-            self.replicas.open_metadata(),
+            replica,
             reset=machine.reset,
             on_committed=changes.committed,
+            now=steady_ms,
         )
         self._turn_now()
         fetcher = Fetcher(self.replicas.find, self.node.timers, self.config.waiters_max)
@@ -172,10 +178,9 @@ class Runtime:
             fetcher,
             Clocks(wall_ms, steady_ms),
             uuid.uuid4,
-            self.node.backlog,
+            self.backlog,
             self._openers,
         )
-        self.metadata.load(changes.loading)
         changes.loaded()
         self._turn_now()
 
@@ -225,7 +230,7 @@ class Runtime:
         while (turn := self.node.begin_turn(steady_ms())) is not None:
             if turn.needs_sync:
                 turn.sync()
-            self.node.end_turn(turn, steady_ms())
+            self.node.end_turn(steady_ms(), turn)
 
     def _open_door(self, listener: Listener) -> None:
         door = self._make_door(self, listener)
@@ -252,9 +257,13 @@ class Runtime:
                     self._is_syncing = True
                     self._syncer.submit(turn.sync, partial(self._synced, turn))
                     return
-                self.node.end_turn(turn, steady_ms())
+                self._end_turn(turn, steady_ms())
 
-    def _synced(self, turn: Turn, error: BaseException | None) -> None:
+    def _end_turn(self, turn: GroupTurn, now: int) -> None:
+        self.node.end_turn(now, turn)
+        self.backlog.relieve()
+
+    def _synced(self, turn: GroupTurn, error: BaseException | None) -> None:
         self._is_syncing = False
         self._turn_ended.set()
         if error is not None:
@@ -263,7 +272,7 @@ class Runtime:
             return
         with self._or_fail():
             now = steady_ms()
-            self.node.end_turn(turn, now)
+            self._end_turn(turn, now)
             if self.store.has_jobs():
                 self._maintain(now)
         self._turn()
@@ -272,8 +281,7 @@ class Runtime:
 
     def _sleep(self) -> None:
         """Until the next deadline, at most a tick."""
-        deadline = self.node.timers.next_deadline()
-        delay = TICK_MS if deadline is None else min(max(deadline - steady_ms(), 0), TICK_MS)
+        delay = min(max(self.node.next_deadline() - steady_ms(), 0), TICK_MS)
         self._tick_at = self._loop.time() + delay / 1000
         self._tick = self._loop.call_at(self._tick_at, self._on_tick)
 
@@ -290,10 +298,7 @@ class Runtime:
             return
         with self._or_fail():
             now = steady_ms()
-            self.node.timers.run(now)
-            if now >= self._sweep_at:
-                self._sweep_at = now + APPEND_SWEEP_MS
-                self.node.sweep(now)
+            self.node.tick(now)
             self._housekeeping.tick(wall_ms())
             self._maintain(now)
             self._sleep()
@@ -371,7 +376,7 @@ class Runtime:
     async def _drained(self) -> None:
         """Nobody waits for an append, and every answer is with its client."""
         while self.failure is None and (  # noqa: ASYNC110  At the end only; answers have no event.
-            self.node.has_waiting_appends or any(door.has_unsent for door in self._doors)
+            self.node.has_waiting or any(door.has_unsent for door in self._doors)
         ):
             await asyncio.sleep(DRAIN_POLL_S)
 

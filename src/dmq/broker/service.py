@@ -143,7 +143,7 @@ class Service:
 
     def metadata_offset(self) -> int:
         """How much metadata is committed: grows with every change."""
-        return self._metadata.partition.high_watermark
+        return self._metadata.replica.high_watermark
 
     def supported_features(self) -> Mapping[str, FeatureRange]:
         return self._cluster.supported
@@ -198,7 +198,7 @@ class Service:
     def when_settled(self, callback: Callable[[bool], None]) -> None:
         """Call when all that the metadata says now is committed: what was read from it may go out
         (SPEC §7: reads wait too). With False if the disk refused some of it instead."""
-        self._metadata.partition.when_committed(lambda code: callback(code is ErrorCode.NONE))
+        self._metadata.replica.when_committed(lambda code: callback(code is ErrorCode.NONE))
 
     def answer_settled(self, make: Callable[[], M], reply: Callable[[M], None]) -> None:
         """`make` an answer from the metadata; `reply` when what it rests on is settled."""

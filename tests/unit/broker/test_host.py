@@ -107,7 +107,7 @@ def test_nobody_waits_after_a_refusal(broker: FakeBroker) -> None:
     fill(broker)
     partition.append(broker.batch(bytes(50_000)), broker.now)
     broker.turn()
-    assert not broker.node.has_waiting_appends
+    assert not broker.node.has_waiting
 
 
 def test_what_is_read_from_the_metadata_leaves_when_that_is_committed(broker: FakeBroker) -> None:

@@ -123,7 +123,7 @@ def test_a_topic_that_does_both_does_both(kept: Kept) -> None:
 def test_records_without_time_go_when_they_were_seen_long_enough(kept: Kept) -> None:
     (partition,) = kept.broker.create("t", internal_segment_bytes="1", retention_ms=str(HOUR))
     for _ in range(2):
-        partition.append_own(build_batch([Record(0, -1, b"k", b"v")]))
+        partition.append_admitted(memoryview(build_batch([Record(0, -1, b"k", b"v")])), -1)
         kept.broker.turn()
     check_retention(kept)
     kept.broker.pass_time(HOUR - CHECK_MS)
@@ -136,7 +136,7 @@ def test_records_without_time_go_when_they_were_seen_long_enough(kept: Kept) -> 
 def test_records_without_time_that_keep_coming_stay(kept: Kept) -> None:
     (partition,) = kept.broker.create("t", retention_ms=str(HOUR))
     for _ in range(4):
-        partition.append_own(build_batch([Record(0, -1, b"k", b"v")]))
+        partition.append_admitted(memoryview(build_batch([Record(0, -1, b"k", b"v")])), -1)
         kept.broker.turn()
         check_retention(kept)
         kept.broker.pass_time(HOUR // 2)
@@ -282,7 +282,7 @@ def test_a_full_disk_is_not_filled_with_copies(kept: Kept) -> None:
 
 
 def test_the_metadata_log_is_compacted_too(kept: Kept) -> None:
-    metadata = kept.broker.metadata.partition
+    metadata = kept.broker.metadata_partition
     for _ in range(3):
         kept.broker.create("t")
         deleted = kept.broker.service.admin.delete_topics([("t", NIL_UUID)])
@@ -331,7 +331,7 @@ def test_nothing_above_the_high_watermark_is_compacted(kept: Kept) -> None:
     partition = compacted(kept)
     for _ in range(4):
         put(kept, partition, b"a", b"v")
-    partition.high_watermark = 2  # As with followers that have no more yet.
+    partition.replica.high_watermark = 2  # As with followers that have no more yet.
     kept.clean()
     assert [(job.end, len(job.segments)) for job in kept.compactor.jobs] == [(2, 2)]
 

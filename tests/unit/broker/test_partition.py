@@ -7,7 +7,8 @@ from fakes.broker import STORE, FakeBroker
 from fakes.disk import FakeDisk
 
 from dmq.broker.admin import ConfigChange
-from dmq.broker.partition import Append, Partition
+from dmq.broker.multiraft.waiting import ParkedAppend
+from dmq.broker.partition import Partition
 from dmq.config.definitions import ResourceType
 from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.records import BatchError, iterate, scan
@@ -19,7 +20,7 @@ def broker() -> FakeBroker:
     return FakeBroker()
 
 
-def watch(append: Append) -> list[ErrorCode]:
+def watch(append: ParkedAppend) -> list[ErrorCode]:
     seen: list[ErrorCode] = []
     append.on_done = seen.append
     return seen
@@ -141,7 +142,7 @@ def test_a_producers_patience_ends_but_the_append_goes_on(broker: FakeBroker) ->
     assert turn is not None
     broker.pass_time(499)
     assert seen == []
-    broker.pass_time(1)
+    broker.pass_time(broker.node.settings.sweep_ms)
     assert seen == [ErrorCode.REQUEST_TIMED_OUT]
     broker.end(turn)
     assert seen == [ErrorCode.REQUEST_TIMED_OUT]
@@ -198,7 +199,7 @@ def test_deleting_a_topic_answers_those_who_wait(broker: FakeBroker) -> None:
     (partition,) = broker.create("t")
     append = partition.append(broker.batch(b"x"), broker.now)
     seen = watch(append)
-    partition.retire()
+    broker.replicas.remove(partition.topic_id)
     assert seen == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 

@@ -390,11 +390,12 @@ class Driven:
     def refused(self, end: Position, now: int) -> None:
         """The disk did not take what was staged beyond `end`; the log has dropped it."""
         log = self.log
-        self.acks.refused(end, ErrorCode.KAFKA_STORAGE_ERROR)
         self.fetches.cut(end.offset)
-        self._tell_of_cut(end.offset)
         self.core.refused(log.marks, log.end_offset, log.log_start, now)
+        self._tell_of_cut(end.offset)
         self._perform(now)
+        # Last: those who are told may act on the log as it is now.
+        self.acks.refused(end, ErrorCode.KAFKA_STORAGE_ERROR)
         self.count("disk refused")
 
     def note_damage(self, error: Exception, now: int) -> None:

@@ -30,7 +30,6 @@ must stop.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 from uuid import UUID
 
 from dmq.broker.multiraft import repair
@@ -60,8 +59,6 @@ from dmq.raft.settings import Dice, RaftSettings
 from dmq.storage.store import Store
 from dmq.storage.turn import Turn
 from dmq.types import Voter
-
-R = TypeVar("R", bound=Replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +182,7 @@ class GroupNode:
         is_founding: bool = True,
         target: tuple[Voter, ...] | None = None,
         observers: tuple[Voter, ...] = (),
-        make: Callable[..., R] = Replica,  # type: ignore[assignment]
-    ) -> R:
+    ) -> Replica:
         """Serve a group, with the log that is on disk or with a new one.
 
         `voters` are those that the metadata gave it when it was founded. A new log begins as
@@ -200,7 +196,7 @@ class GroupNode:
         log, memory, is_new = self._groups.claim(
             key, self.me, voters, settings, is_founding=is_founding
         )
-        replica = make(
+        replica = Replica(
             log,
             settings,
             self.links.raft,
@@ -479,6 +475,11 @@ class GroupNode:
                     moments.append(moment)
         # What needs a turn rather than a tick must not make the driver call without end.
         return max(min(moments), self._ticked_at + 1)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether anybody waits for an append."""
+        return any(replica.has_waiting for replica in self._waiting)
 
     # ---- the turn
 

@@ -5,8 +5,8 @@ at what became of those who wait: acknowledgements, fetches, trims.
 
     high watermark = commit.offset; it goes back only with a loss that was counted (unclean elections)
 
-node.py owns the turn; doors will call the verbs. How the log and its Raft core are driven is in
-driven.py. Not to be confused with broker/partition.py, the single voter that this replaces.
+node.py owns the turn; broker/partition.py calls the verbs. How the log and its Raft core are driven is
+in driven.py.
 """
 
 from typing import Any
@@ -125,17 +125,26 @@ class Replica(Driven):
         Raises KafkaError (NotLeaderError, NOT_ENOUGH_REPLICAS), BatchError or StorageError; then
         nothing was appended (definite).
         """
-        self._check_leads()
-        if acks == ALL:
-            self._check_in_sync(now)
+        self.check_leads()
         append_time = -1
         if self.settings.intake is not None:
             records, append_time = self.settings.intake.admit(records, now)
-        append = self._append(records, append_time, acks)
+        append = self.append(records, append_time, acks, now)
         append.deadline = now + timeout_ms
         append.on_done = on_done
-        if acks in (OWN, ALL):
-            self.acks.park(append)
+        return append
+
+    def append(self, batch: memoryview, append_time: int, acks: int, now: int) -> ParkedAppend:
+        """Append a batch that was admitted; the caller sets `on_done` and `deadline` at once.
+
+        Who waits for nothing (acks=0) is parked as for our own disk: until then its bytes are in
+        memory. Raises KafkaError or StorageError; then nothing was appended (definite).
+        """
+        self.check_leads()
+        if acks == ALL and len(self.core.voters) > 1:
+            self._check_in_sync(now)
+        append = self._append(batch, append_time, ALL if acks == ALL else OWN)
+        self.acks.park(append)
         self._host.touched(self, now)
         return append
 
@@ -144,14 +153,15 @@ class Replica(Driven):
 
         Raises NotLeaderError or StorageError.
         """
-        self._check_leads()
+        self.check_leads()
         append = self._append(memoryview(batch), -1, ALL)
         append.on_done = on_done
         self.acks.park(append)
         self._host.touched(self, now)
         return append.position
 
-    def _check_leads(self) -> None:
+    def check_leads(self) -> None:
+        """Raises NotLeaderError, with the leader if it is known."""
         if not self.core.can_append:
             raise NotLeaderError(self.core.leader, self.core.epoch)
 
@@ -190,7 +200,7 @@ class Replica(Driven):
 
         Raises NotLeaderError, or OFFSET_OUT_OF_RANGE beyond the high watermark.
         """
-        self._check_leads()
+        self.check_leads()
         if log_start > self.high_watermark:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if log_start <= self.core.log_start:

@@ -1,7 +1,7 @@
 """Produce, versions 3 to 13: a batch per partition goes to the log; the answer leaves with the ack.
 
-acks 0 gets no answer (an error closes the connection), 1 and all are answered when the partition's
-high watermark has passed the batch. One partition's failure does not spoil the others.
+acks 0 gets no answer (an error closes the connection), 1 is answered when the leader's own disk has
+the batch, all when the partition's high watermark has passed it. One partition's failure does not spoil the others.
 
     5  log start offset     7  zstd      8  error messages     9  flexible
     10 current leader       13 topics by id
@@ -13,7 +13,8 @@ from functools import partial
 
 from dmq.broker.answer import Answer
 from dmq.broker.intake import Intake
-from dmq.broker.partition import Append, Partition
+from dmq.broker.multiraft.waiting import ParkedAppend
+from dmq.broker.partition import Partition
 from dmq.broker.service import Service
 from dmq.codecs import Codec
 from dmq.doors.call import Call
@@ -89,9 +90,9 @@ def _produce(
     if acks in (-1, 1) and len(request.topic_data) == 1:
         topic = request.topic_data[0]
         if len(topic.partition_data) == 1:
-            _produce_one(service, call, request.timeout_ms, topic, opened)
+            _produce_one(service, call, acks, request.timeout_ms, topic, opened)
             return
-    production = _Production(service, call, request.timeout_ms, opened)
+    production = _Production(service, call, acks, request.timeout_ms, opened)
     if acks not in (-1, 1):
         production.refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS)
         return
@@ -101,7 +102,12 @@ def _produce(
 
 
 def _produce_one(
-    service: Service, call: Call, timeout_ms: int, topic: TopicProduceData, opened: Opened | None
+    service: Service,
+    call: Call,
+    acks: int,
+    timeout_ms: int,
+    topic: TopicProduceData,
+    opened: Opened | None,
 ) -> None:
     """A single partition: the usual request of many small producers, on the shortest way."""
     name, topic_id = topic.name, topic.topic_id
@@ -112,7 +118,7 @@ def _produce_one(
         call.reply(ProduceResponse([TopicProduceResponse(name, topic_id, [result])]))
 
     try:
-        partition, append = _append(service, call, topic, data, now, opened)
+        partition, append = _append(service, call, topic, data, now, acks, opened)
     except DmqError as error:
         answer(PartitionProduceResponse(index, error.code, -1, error_message=str(error)))
         return
@@ -134,12 +140,22 @@ def _produce_one(
 class _Production:
     """One request's partitions until the last of them has its outcome."""
 
-    __slots__ = ("_call", "_deadline", "_now", "_opened", "_response", "_service", "_waiting")
+    __slots__ = (
+        "_acks",
+        "_call",
+        "_deadline",
+        "_now",
+        "_opened",
+        "_response",
+        "_service",
+        "_waiting",
+    )
 
     def __init__(
-        self, service: Service, call: Call, timeout_ms: int, opened: Opened | None
+        self, service: Service, call: Call, acks: int, timeout_ms: int, opened: Opened | None
     ) -> None:
         self._service = service
+        self._acks = acks
         self._call = call
         self._opened = opened
         self._now = service.now()
@@ -155,7 +171,7 @@ class _Production:
             answers.append(answer)
             try:
                 partition, append = _append(
-                    self._service, self._call, topic, data, self._now, self._opened
+                    self._service, self._call, topic, data, self._now, self._acks, self._opened
                 )
             except DmqError as error:
                 answer.error_code = error.code
@@ -166,7 +182,7 @@ class _Production:
             append.on_done = self._on_appended(partition, append, answer)
 
     def _on_appended(
-        self, partition: Partition, append: Append, answer: PartitionProduceResponse
+        self, partition: Partition, append: ParkedAppend, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
         def on_appended(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
@@ -202,8 +218,9 @@ def _append(
     topic: TopicProduceData,
     data: PartitionProduceData,
     now: int,
+    acks: int,
     opened: Opened | None,
-) -> tuple[Partition, Append]:
+) -> tuple[Partition, ParkedAppend]:
     partition = service.find(topic.name, topic.topic_id, data.index)
     records = data.records
     if records is None or not len(records):
@@ -215,10 +232,10 @@ def _append(
         )
     admitted = None if opened is None else opened.get(id(data))
     if admitted is None:
-        return partition, partition.append(records, now)
+        return partition, partition.append(records, now, acks)
     if isinstance(admitted, BatchError):
         raise admitted
-    return partition, partition.append_admitted(*admitted)
+    return partition, partition.append_admitted(*admitted, acks)
 
 
 def _codec_of(records: memoryview) -> int:
@@ -246,7 +263,7 @@ def _produce_unanswered(
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
-                _, append = _append(service, call, topic, data, now, opened)
+                _, append = _append(service, call, topic, data, now, 0, opened)
             except DmqError as error:
                 call.hang_up(f"produced with acks=0 and failed: {error}")
                 return

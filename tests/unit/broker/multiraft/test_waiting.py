@@ -1,7 +1,6 @@
 """Parked acknowledgements: each is answered once, and says no more than is known."""
 
-from dmq.broker.multiraft.waiting import ALL, OWN, Acks, Fetches, ParkedAppend
-from dmq.broker.multiraft.waiting import FetchWaiter
+from dmq.broker.multiraft.waiting import ALL, OWN, Acks, Fetches, FetchWaiter, ParkedAppend
 from dmq.errors import ErrorCode
 from dmq.types import Position
 
