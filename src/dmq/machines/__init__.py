@@ -5,8 +5,11 @@
     commands.py     what the cluster machine can be asked
     codec.py        commands and answers as bytes, for the way to the metadata leader
     state.py        what the cluster knows: brokers, topics, placements, configs, features
+    brokers.py      registering and unregistering brokers
     placement.py    which brokers get the replicas of a new partition
     topics.py       creating and deleting topics, adding partitions
+    reassignments.py  moving partitions to other brokers
+    targets.py      what all this wants of Raft groups: who shall vote
     configs.py      altering configs
     cluster.py      the cluster machine itself
 

@@ -9,9 +9,11 @@ from typing import Any, TypeVar, cast
 
 from dmq.config.rules import ConfigRules
 from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.brokers import register, unregister
 from dmq.machines.commands import (
     AllocateProducerIds,
     AlterConfigs,
+    AlterReassignments,
     ConfigAltered,
     CreatePartitions,
     CreateTopics,
@@ -22,6 +24,8 @@ from dmq.machines.commands import (
     FormCluster,
     PartitionsCreated,
     ProducerIds,
+    Reassigned,
+    ReassignmentDone,
     RegisterBroker,
     Registered,
     TopicCreated,
@@ -32,9 +36,8 @@ from dmq.machines.commands import (
 )
 from dmq.machines.configs import alter_configs
 from dmq.machines.machine import Command, Outcome, Record
+from dmq.machines.reassignments import alter_reassignments, reassignment_done
 from dmq.machines.records import (
-    BrokerGoneRecord,
-    BrokerRecord,
     ClusterRecord,
     Fact,
     FeatureRange,
@@ -92,68 +95,10 @@ class ClusterMachine:
         return Outcome(Done(), records)
 
     def _register(self, command: RegisterBroker) -> Outcome[Registered]:
-        self._check_belongs(command)
-        node = command.node if command.node >= 0 else max(self.state.brokers, default=0) + 1
-        known = self.state.brokers.get(node)
-        self._check_disk(node, command, known)
-        epoch = 1 if known is None else known.epoch
-        if known is not None and known.incarnation != command.incarnation:
-            epoch += 1
-        fact = BrokerRecord(
-            node=node,
-            directory=command.directory,
-            incarnation=command.incarnation,
-            epoch=epoch,
-            rack=command.rack,
-            endpoints=command.endpoints,
-            features=dict(command.features),
-            journal_seq=command.journal_seq,
-        )
-        return Outcome(Registered(node, epoch), [encode(fact)] if fact != known else [])
-
-    def _check_belongs(self, command: RegisterBroker) -> None:
-        ours = self.state.cluster_id
-        if command.cluster_id is not None and command.cluster_id != ours:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"The broker belongs to cluster {command.cluster_id}, this is {ours}.",
-            )
-        for name, level in self.state.features.items():
-            levels = command.features.get(name)
-            if levels is None or not levels.low <= level <= levels.high:
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"The cluster runs {name} at level {level}, which the broker does not support.",
-                )
-
-    def _check_disk(self, node: int, command: RegisterBroker, known: BrokerRecord | None) -> None:
-        for other in self.state.brokers.values():
-            if other.node != node and other.directory == command.directory:
-                raise KafkaError(
-                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                    f"Broker {other.node} has the data directory {command.directory} already.",
-                )
-        if (
-            known is not None
-            and known.directory == command.directory
-            and command.journal_seq < known.journal_seq
-        ):
-            raise KafkaError(
-                ErrorCode.INVALID_REGISTRATION,
-                f"The journal of broker {node} went back from {known.journal_seq} to "
-                f"{command.journal_seq}: its data directory is an old copy and must be reset.",
-            )
+        return register(self.state, command)
 
     def _unregister(self, command: UnregisterBroker) -> Outcome[Done]:
-        if command.node not in self.state.brokers:
-            raise KafkaError(
-                ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {command.node}."
-            )
-        if command.node in self.state.loads:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"Broker {command.node} still has replicas."
-            )
-        return Outcome(Done(), [encode(BrokerGoneRecord(command.node))])
+        return unregister(self.state, command)
 
     def _create_topics(self, command: CreateTopics) -> Outcome[list[TopicCreated]]:
         return create_topics(self.state, self.rules, command)
@@ -163,6 +108,12 @@ class ClusterMachine:
 
     def _create_partitions(self, command: CreatePartitions) -> Outcome[list[PartitionsCreated]]:
         return create_partitions(self.state, self.rules, command)
+
+    def _alter_reassignments(self, command: AlterReassignments) -> Outcome[list[Reassigned]]:
+        return alter_reassignments(self.state, command)
+
+    def _reassignment_done(self, command: ReassignmentDone) -> Outcome[Done]:
+        return reassignment_done(self.state, command)
 
     def _alter_configs(self, command: AlterConfigs) -> Outcome[list[ConfigAltered]]:
         return alter_configs(self.state, self.rules, command)
@@ -229,6 +180,8 @@ _HANDLERS: dict[type, Callable[[ClusterMachine, Any], Outcome[Any]]] = {
     CreateTopics: ClusterMachine._create_topics,
     DeleteTopics: ClusterMachine._delete_topics,
     CreatePartitions: ClusterMachine._create_partitions,
+    AlterReassignments: ClusterMachine._alter_reassignments,
+    ReassignmentDone: ClusterMachine._reassignment_done,
     AlterConfigs: ClusterMachine._alter_configs,
     AllocateProducerIds: ClusterMachine._allocate_producer_ids,
     UpdateFeatures: ClusterMachine._update_features,

@@ -40,10 +40,15 @@ class Registered:
 class RegisterBroker(Command[Registered]):
     """A process says that it is broker `node` (-1: give me a number).
 
-    `directory` names its disk, `incarnation` the process, `journal_seq` how far its journal came.
+    `directory` names its disk, `incarnation` the process, `journal_seq` how far its journal came;
+    `previous_epoch` is given by a process that registers again, to change something. Who asks for a
+    number with a disk that the cluster knows gets that disk's number: its first answer was lost. A
+    known number with another disk takes its place, and of two processes with one number the later
+    one: the former learns it from the record (`brokers.is_fenced`).
+
     Raises INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION (it lacks a feature that is on),
     DUPLICATE_BROKER_REGISTRATION (another broker has that disk), INVALID_REGISTRATION (its journal
-    went back: a copy of an old disk).
+    went back: a copy of an old disk), STALE_BROKER_EPOCH (somebody else has that number now).
     """
 
     node: int
@@ -54,16 +59,22 @@ class RegisterBroker(Command[Registered]):
     features: Mapping[str, FeatureRange] = dataclasses.field(default_factory=dict)
     journal_seq: int = 0
     cluster_id: str | None = None
+    previous_epoch: int = -1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UnregisterBroker(Command[Done]):
     """A broker is gone for good.
 
-    Raises BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it has replicas).
+    `voters` are the brokers that vote on the metadata now: the metadata leader fills them in. One of
+    them is only marked as leaving, so that another one takes its place first; the leader gives the
+    command again when that has happened (`targets.may_leave`).
+
+    Raises BROKER_ID_NOT_REGISTERED, INVALID_REQUEST (it has replicas, or is the last one).
     """
 
     node: int
+    voters: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,8 +108,8 @@ class TopicCreated:
 class CreateTopics(Command[list[TopicCreated]]):
     """Create topics, each by itself.
 
-    `default_replication_factor` -1: three with three or more brokers, else one. `usable`: the
-    brokers that may get replicas, None for all that are registered.
+    `default_replication_factor` -1: three with three or more brokers registered, else one. `usable`:
+    the brokers that may get replicas (those that are alive), None for all that are registered.
     """
 
     topics: tuple[NewTopic, ...]
@@ -148,6 +159,45 @@ class CreatePartitions(Command[list[PartitionsCreated]]):
     topics: tuple[MorePartitions, ...]
     validate_only: bool = False
     usable: tuple[int, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A partition and where it shall live, in order of preference; None: where it was before."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reassigned:
+    """How it went with one partition: the move has begun, or was called off."""
+
+    topic: str
+    partition: int
+    error: KafkaError | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AlterReassignments(Command[list[Reassigned]]):
+    """Move partitions to other brokers, or call a move off, each by itself.
+
+    The same replicas in another order are a move that is done at once. A move that is called off
+    goes on being one until no broker is left that should not have the partition.
+    """
+
+    changes: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReassignmentDone(Command[Done]):
+    """A partition's leader says that its voters are these. Idle, if others are wanted by now."""
+
+    topic_id: UUID
+    partition: int
+    replicas: tuple[int, ...]
 
 
 class AlterOp(enum.IntEnum):

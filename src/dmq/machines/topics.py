@@ -60,11 +60,12 @@ class TopicCreator:
     ) -> None:
         self.state = state
         self.rules = rules
-        racks = {
-            node: broker.rack
-            for node, broker in state.brokers.items()
-            if usable is None or node in usable
+        staying = {
+            node: broker.rack for node, broker in state.brokers.items() if not broker.is_leaving
         }
+        self.staying = len(staying)
+        racks = {node: rack for node, rack in staying.items() if usable is None or node in usable}
+        self.usable = tuple(racks)
         self.placer = Placer(racks, state.loads, state.pairs)
         self.records: list[Record] = []
         self.partitions_left = PARTITIONS_PER_COMMAND_MAX
@@ -160,7 +161,7 @@ class TopicCreator:
             )
         self.placer.begin_topic(())
         if replicas == -1:
-            replicas = default_replicas(command.default_replication_factor, len(self.placer))
+            replicas = default_replicas(command.default_replication_factor, self.staying)
         return self._place(command.default_partitions if partitions == -1 else partitions, replicas)
 
     def _place(self, partitions: int, replicas: int) -> Assignment:
@@ -169,7 +170,7 @@ class TopicCreator:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"A replication factor of {replicas} needs as many brokers; "
-                f"{len(self.placer)} are registered.",
+                f"{self.staying} are registered, {len(self.placer)} of them can be used now.",
             )
         return tuple(self.placer.place(replicas) for _ in range(partitions))
 
@@ -208,24 +209,17 @@ class TopicCreator:
 
     def _check_replicas(self, assignment: Assignment, replication_factor: int) -> None:
         for replicas in assignment:
+            check_replicas(self.state, replicas)
             reason = None
-            if not replicas:
-                reason = "has an empty list of replicas"
-            elif len(set(replicas)) < len(replicas):
-                twice = next(node for node, count in Counter(replicas).items() if count > 1)
-                reason = f"names broker {twice} twice"
-            elif unknown := [node for node in replicas if node not in self.state.brokers]:
-                reason = f"names broker {unknown[0]}, which is not registered"
-            elif len(replicas) != replication_factor:
+            if len(replicas) != replication_factor:
                 reason = (
                     f"gives one partition {len(replicas)} replica(s) and another "
                     f"{replication_factor}"
                 )
+            elif not any(node in self.usable for node in replicas):
+                reason = f"names only brokers that can't be used now: {list(replicas)}"
             if reason is not None:
-                raise KafkaError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"The assignment {reason}.",
-                )
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment {reason}.")
 
     def _check_size(self, partitions: int) -> None:
         if partitions > self.partitions_left:
@@ -239,6 +233,22 @@ class TopicCreator:
         for index, replicas in enumerate(assignment, start):
             founders = tuple([Voter(node, brokers[node].directory) for node in replicas])
             self.records.append(encode(PartitionRecord(topic_id, index, replicas, founders)))
+
+
+def check_replicas(state: ClusterState, replicas: tuple[int, ...]) -> None:
+    """That a person may place a partition there. Raises INVALID_REPLICA_ASSIGNMENT."""
+    reason = None
+    if not replicas:
+        reason = "has an empty list of replicas"
+    elif len(set(replicas)) < len(replicas):
+        twice = next(node for node, count in Counter(replicas).items() if count > 1)
+        reason = f"names broker {twice} twice"
+    elif unknown := [node for node in replicas if node not in state.brokers]:
+        reason = f"names broker {unknown[0]}, which is not registered"
+    elif leaving := [node for node in replicas if state.brokers[node].is_leaving]:
+        reason = f"names broker {leaving[0]}, which is leaving"
+    if reason is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment {reason}.")
 
 
 def default_replicas(configured: int, brokers: int) -> int:

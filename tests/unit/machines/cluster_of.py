@@ -1,6 +1,7 @@
 """A cluster machine with some brokers, and the way a host drives it."""
 
 import random
+from collections.abc import Iterable
 from typing import TypeVar
 from uuid import UUID
 
@@ -78,3 +79,11 @@ class Cluster:
 
 def new_machine() -> ClusterMachine:
     return ClusterMachine(ConfigRules(Settings(BrokerConfig())), SUPPORTED_FEATURES)
+
+
+def load_state(log: Iterable[Record]) -> ClusterState:
+    """What a log means to a machine that has seen nothing else."""
+    machine = new_machine()
+    for record in log:
+        machine.apply(record)
+    return machine.state

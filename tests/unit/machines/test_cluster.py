@@ -1,4 +1,4 @@
-"""Registration, producer ids, features, and the machine as its host sees it."""
+"""Producer ids, features, and the machine as its host sees it."""
 
 import time
 
@@ -14,12 +14,11 @@ from dmq.machines.commands import (
     FormCluster,
     NewTopic,
     ProducerIds,
-    UnregisterBroker,
     UpdateFeatures,
     UpgradeType,
 )
 from dmq.machines.machine import Machine
-from dmq.machines.records import Endpoint, FeatureRange
+from dmq.machines.records import FeatureRange
 from dmq.types import NIL_UUID, Millis
 
 
@@ -47,60 +46,10 @@ def test_a_cluster_is_formed_once() -> None:
         cluster.do(FormCluster("other"))
 
 
-def test_a_broker_registers_and_comes_back() -> None:
-    cluster = Cluster(0)
-    first = cluster.registration(
-        4, rack="r", endpoints=(Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),)
-    )
-    registered = cluster.do(first)
-    assert (registered.node, registered.epoch) == (4, 1)
-    length = len(cluster.log)
-    assert cluster.do(first).epoch == 1
-    assert len(cluster.log) == length, "the same registration again writes nothing"
-    again = cluster.registration(4, directory=first.directory)
-    assert cluster.do(again).epoch == 2
-    assert cluster.state.brokers[4].incarnation == again.incarnation
-
-
-def test_a_broker_without_a_number_gets_the_next_one() -> None:
-    cluster = Cluster(3)
-    assert cluster.do(cluster.registration(-1)).node == 4
-
-
-def test_registrations_that_are_refused() -> None:
-    cluster = Cluster(1)
-    known = cluster.state.brokers[1]
-    with refused_with(ErrorCode.INCONSISTENT_CLUSTER_ID):
-        cluster.do(cluster.registration(2, cluster_id="other"))
-    with refused_with(ErrorCode.UNSUPPORTED_VERSION):
-        cluster.do(cluster.registration(2, features={}))
-    with refused_with(ErrorCode.UNSUPPORTED_VERSION):
-        cluster.do(cluster.registration(2, features={"dmq.version": FeatureRange(2, 3)}))
-    with refused_with(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
-        cluster.do(cluster.registration(2, directory=known.directory))
-    cluster.do(cluster.registration(1, directory=known.directory, journal_seq=10))
-    with refused_with(ErrorCode.INVALID_REGISTRATION):
-        cluster.do(cluster.registration(1, directory=known.directory, journal_seq=9))
-    assert cluster.do(cluster.registration(1, journal_seq=0)).epoch == 3, (
-        "another disk may begin anew"
-    )
-
-
-def test_a_broker_leaves_when_it_has_nothing() -> None:
-    cluster = Cluster(2)
-    cluster.create("t", assignments=((0, (2,)),))
-    with refused_with(ErrorCode.INVALID_REQUEST):
-        cluster.do(UnregisterBroker(2))
-    cluster.do(UnregisterBroker(1))
-    assert list(cluster.state.brokers) == [2]
-    with refused_with(ErrorCode.BROKER_ID_NOT_REGISTERED):
-        cluster.do(UnregisterBroker(1))
-
-
 def test_producer_ids_come_in_blocks() -> None:
     cluster = Cluster(2)
     assert cluster.do(AllocateProducerIds(1, 1)) == ProducerIds(0, 1000)
-    assert cluster.do(AllocateProducerIds(2, 1)).ids == range(1000, 2000)
+    assert cluster.do(AllocateProducerIds(2, 2)).ids == range(1000, 2000)
     assert cluster.state.producer_id_next == 2000
     with refused_with(ErrorCode.BROKER_ID_NOT_REGISTERED):
         cluster.do(AllocateProducerIds(3, 1))

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.machines.cluster_of import Cluster, new_machine
+from unit.machines.cluster_of import Cluster, load_state
 
 from dmq.machines.commands import (
     AllocateProducerIds,
@@ -34,13 +34,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return dataclasses.astuple(value) if dataclasses.is_dataclass(value) else value  # type: ignore[arg-type]
-
-
-def load(log: list[Record]) -> ClusterState:
-    machine = new_machine()
-    for record in log:
-        machine.apply(record)
-    return machine.state
 
 
 def compact(log: list[Record], dice: random.Random) -> list[Record]:
@@ -95,11 +88,11 @@ def test_any_compaction_gives_the_same_state(seed: int, steps: int) -> None:
     for _ in range(steps):
         change_something(cluster, dice)
     expected = shape(cluster.state)
-    assert shape(load(cluster.log)) == expected
+    assert shape(load_state(cluster.log)) == expected
     log = cluster.log
     for _ in range(4):
         log = compact(log, dice)
-        assert shape(load(log)) == expected
+        assert shape(load_state(log)) == expected
 
 
 def test_partitions_may_come_before_their_topic_and_out_of_order() -> None:
@@ -111,7 +104,7 @@ def test_partitions_may_come_before_their_topic_and_out_of_order() -> None:
     ]
     parts = [record for record in cluster.log if record.key.startswith(b"partition/")]
     log = [*head, *reversed(parts), encode(TopicRecord(topic.topic_id, "t"))]
-    assert shape(load(log)) == expected
+    assert shape(load_state(log)) == expected
 
 
 def test_a_deleted_topic_leaves_nothing_behind_in_any_order() -> None:
@@ -124,10 +117,10 @@ def test_a_deleted_topic_leaves_nothing_behind_in_any_order() -> None:
         encode(PartitionRecord(topic.topic_id, 1, None)),
     ]
     for order in (tombstones, tombstones[::-1], [tombstones[1], tombstones[0], tombstones[2]]):
-        assert shape(load(cluster.log + order)) == before
+        assert shape(load_state(cluster.log + order)) == before
 
 
 def test_features_and_epochs_survive_compaction() -> None:
     cluster = Cluster(1)
     cluster.do(UpdateFeatures((FeatureUpdate("dmq.version", 1),)))
-    assert shape(load(cluster.log)) == shape(cluster.state)
+    assert shape(load_state(cluster.log)) == shape(cluster.state)
