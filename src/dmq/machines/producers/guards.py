@@ -1,0 +1,101 @@
+"""Leave to write into a transaction: tokens that stand from the question to the append (KIP-890).
+
+Before the first batch of a transaction enters a partition, its leader asks the coordinator. While the
+answer is under way the transaction may end, or another producer may take its name; a batch that
+entered then would leave a transaction open for ever. So the leader takes a token before it asks and
+appends only if the token still stands: a marker revokes it, a newer epoch replaces it.
+
+    ask       take the token, or the one that stands for this epoch already
+    stands    after the answer, at the append
+    appended  the first batch is in the log: from now on the open transaction there vouches for it
+    revoke    a marker is in the log
+
+Batches of one producer that wait for the same answer must enter in order: a later one does not go
+before the lowest sequence that asked. Soft state of the leader; a new one asks again.
+"""
+
+from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.producers.entries import is_before
+
+GUARDS_MAX = 10_000
+"""At the limit the oldest question is forgotten: its batch is refused, and the client asks anew."""
+
+
+class _Guard:
+    __slots__ = ("epoch", "lowest_sequence", "since", "token")
+
+    def __init__(self, token: int, epoch: int, sequence: int, since: int) -> None:
+        self.token = token
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.since = since
+
+
+class VerificationGuards:
+    """The tokens of one partition's leader, one per producer."""
+
+    __slots__ = ("_guards", "_last_token")
+
+    def __init__(self) -> None:
+        self._guards: dict[int, _Guard] = {}
+        self._last_token = 0
+
+    def __len__(self) -> int:
+        return len(self._guards)
+
+    def ask(self, producer_id: int, epoch: int, sequence: int, now: int) -> int:
+        """The token to append with. Raises KafkaError if a newer epoch asked before."""
+        guard = self._guards.get(producer_id)
+        if guard is not None and epoch < guard.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} of epoch {epoch} was replaced by epoch {guard.epoch}",
+            )
+        if guard is not None and epoch == guard.epoch:
+            if is_before(sequence, guard.lowest_sequence):
+                guard.lowest_sequence = sequence
+            return guard.token
+        if len(self._guards) >= GUARDS_MAX:
+            del self._guards[next(iter(self._guards))]
+        self._guards.pop(producer_id, None)
+        self._last_token += 1
+        self._guards[producer_id] = _Guard(self._last_token, epoch, sequence, now)
+        return self._last_token
+
+    def check(self, producer_id: int, token: int, sequence: int) -> None:
+        """At the append, after the coordinator said yes. Raises KafkaError if the token was
+        revoked, or if an earlier batch of the same producer still waits."""
+        guard = self._guards.get(producer_id)
+        if guard is None or guard.token != token:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction of producer {producer_id} ended before its first batch came",
+            )
+        if is_before(guard.lowest_sequence, sequence):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer_id} sent sequence {sequence}, "
+                f"{guard.lowest_sequence} has not come in yet",
+            )
+
+    def stands(self, producer_id: int, token: int) -> bool:
+        guard = self._guards.get(producer_id)
+        return guard is not None and guard.token == token
+
+    def appended(self, producer_id: int) -> None:
+        """A batch of the transaction is in the log, which vouches for the next ones."""
+        self._guards.pop(producer_id, None)
+
+    def revoke(self, producer_id: int) -> None:
+        """The transaction ended: whoever still waits to enter it must not."""
+        self._guards.pop(producer_id, None)
+
+    def expire(self, before: int) -> None:
+        """Forget questions older than this: nobody waits for them any more."""
+        gone = [producer for producer, guard in self._guards.items() if guard.since < before]
+        for producer_id in gone:
+            del self._guards[producer_id]
+
+    def clear(self) -> None:
+        """We lead no longer."""
+        self._guards.clear()

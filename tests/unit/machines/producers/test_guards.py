@@ -1,0 +1,75 @@
+"""Tokens that stand from the question to the coordinator until the append."""
+
+import pytest
+
+from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.producers.guards import GUARDS_MAX, VerificationGuards
+
+P = 7
+
+
+def refused_with(code: ErrorCode) -> "pytest.RaisesContext":  # type: ignore[type-arg,name-defined]
+    return pytest.raises(KafkaError, check=lambda error: error.code is code)
+
+
+def test_a_token_stands_until_the_append() -> None:
+    guards = VerificationGuards()
+    token = guards.ask(P, 0, 0, now=0)
+    guards.check(P, token, 0)
+    guards.appended(P)
+    assert not guards.stands(P, token)
+
+
+def test_batches_of_one_epoch_share_a_token() -> None:
+    guards = VerificationGuards()
+    assert guards.ask(P, 0, 0, now=0) == guards.ask(P, 0, 1, now=0)
+
+
+def test_a_marker_revokes_it() -> None:
+    guards = VerificationGuards()
+    token = guards.ask(P, 0, 0, now=0)
+    guards.revoke(P)
+    with refused_with(ErrorCode.INVALID_TXN_STATE):
+        guards.check(P, token, 0)
+    again = guards.ask(P, 0, 0, now=0)
+    assert again != token
+    with refused_with(ErrorCode.INVALID_TXN_STATE):
+        guards.check(P, token, 0)
+
+
+def test_a_newer_epoch_replaces_it_and_an_older_one_gets_none() -> None:
+    guards = VerificationGuards()
+    token = guards.ask(P, 0, 0, now=0)
+    newer = guards.ask(P, 1, 0, now=0)
+    assert not guards.stands(P, token)
+    assert guards.stands(P, newer)
+    with refused_with(ErrorCode.INVALID_PRODUCER_EPOCH):
+        guards.ask(P, 0, 1, now=0)
+
+
+def test_a_later_batch_does_not_enter_before_an_earlier_one() -> None:
+    guards = VerificationGuards()
+    token = guards.ask(P, 0, 3, now=0)
+    guards.ask(P, 0, 0, now=0)
+    with refused_with(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        guards.check(P, token, 3)
+    guards.check(P, token, 0)
+
+
+def test_questions_that_nobody_waits_for_go() -> None:
+    guards = VerificationGuards()
+    old = guards.ask(P, 0, 0, now=0)
+    new = guards.ask(8, 0, 0, now=50)
+    guards.expire(before=50)
+    assert not guards.stands(P, old)
+    assert guards.stands(8, new)
+    guards.clear()
+    assert len(guards) == 0
+
+
+def test_their_number_is_bounded() -> None:
+    guards = VerificationGuards()
+    tokens = [guards.ask(producer_id, 0, 0, now=0) for producer_id in range(GUARDS_MAX + 1)]
+    assert len(guards) == GUARDS_MAX
+    assert not guards.stands(0, tokens[0])
+    assert guards.stands(GUARDS_MAX, tokens[-1])
