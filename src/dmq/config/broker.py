@@ -9,6 +9,13 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from dmq.config.broker_cluster import (
+    Address,
+    ClusterSettings,
+    parse_address,
+    parse_peers,
+    parse_target,
+)
 from dmq.config.broker_groups import (
     GroupSettings,
     OffsetsSettings,
@@ -40,6 +47,7 @@ HOUR_MS = 60 * MINUTE_MS
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BrokerConfig(
     NodeSettings,
+    ClusterSettings,
     NetworkSettings,
     TopicSettings,
     LogSettings,
@@ -129,6 +137,25 @@ class BrokerConfig(
         return (hostname if listener.host in ANY_HOST else listener.host), bound_port
 
     @property
+    def peer_address(self) -> Address | None:
+        """Where the peer door listens; None: there is none."""
+        return parse_address(self.peer_listener) if self.peer_listener else None
+
+    def peer_told(self, bound_port: int, hostname: str) -> Address:
+        """Host and port that other brokers are told; arguments as for `advertised`."""
+        host, port = parse_address(self.peer_advertised or self.peer_listener)
+        return (hostname if host in ANY_HOST else host), port or bound_port
+
+    @property
+    def join_addresses(self) -> tuple[Address, ...]:
+        return tuple(parse_target(text) for text in self.cluster_join)
+
+    @property
+    def peers_by_id(self) -> dict[int, Address]:
+        """The fixed set of first brokers, this one among them; empty: there is no such set."""
+        return parse_peers(self.cluster_peers)
+
+    @property
     def retention_ms(self) -> int:
         """The default of `retention.ms`, from milliseconds, minutes or hours."""
         if self.log_retention_ms is not None:
@@ -201,6 +228,42 @@ def _check_advertised(config: BrokerConfig) -> None:
     check_advertised(parse_listeners(config.advertised_listeners or (), protocols), listeners)
 
 
+def _check_peer_listener(config: BrokerConfig) -> None:
+    if config.peer_listener:
+        parse_address(config.peer_listener)
+    elif config.cluster_join or config.cluster_peers:
+        raise ValueError("must be set for a broker that joins others")
+
+
+def _check_peer_advertised(config: BrokerConfig) -> None:
+    if config.peer_advertised and parse_address(config.peer_advertised)[0] in ANY_HOST:
+        raise ValueError(
+            f"{config.peer_advertised} is no address that another broker can connect to"
+        )
+
+
+def _check_join(config: BrokerConfig) -> None:
+    for text in config.cluster_join:
+        parse_target(text)
+
+
+def _check_peers(config: BrokerConfig) -> None:
+    peers = parse_peers(config.cluster_peers)
+    if peers and config.node_id not in peers:
+        raise ValueError(f"node.id {config.node_id} is not among them")
+
+
+def _check_one_way_in(config: BrokerConfig) -> None:
+    ways = (config.cluster_bootstrap, bool(config.cluster_join), bool(config.cluster_peers))
+    if sum(ways) > 1:
+        raise ValueError("only one of cluster.bootstrap, cluster.join and cluster.peers may be set")
+
+
+def _check_backoff(config: BrokerConfig) -> None:
+    if config.peer_reconnect_backoff_ms > config.peer_reconnect_backoff_max_ms:
+        raise ValueError("must not be greater than peer.reconnect.backoff.max.ms")
+
+
 def _check_journal(config: BrokerConfig) -> None:
     if config.journal_max_bytes < 4 * config.journal_file_bytes:
         raise ValueError("the journal needs at least four files of journal.file.bytes")
@@ -263,6 +326,12 @@ _WHOLE: dict[Callable[[BrokerConfig], None], tuple[str, ...]] = {
     _check_data_dir: ("log.dirs",),
     _check_listeners: ("listeners", "host", "port", "listener.security.protocol.map"),
     _check_advertised: ("advertised.listeners",),
+    _check_peer_listener: ("peer.listener",),
+    _check_peer_advertised: ("peer.advertised",),
+    _check_join: ("cluster.join",),
+    _check_peers: ("cluster.peers", "node.id"),
+    _check_one_way_in: ("cluster.bootstrap", "cluster.join", "cluster.peers"),
+    _check_backoff: ("peer.reconnect.backoff.ms",),
     _check_journal: ("journal.max.bytes", "journal.file.bytes"),
     _check_request: ("queued.max.request.bytes", "socket.request.max.bytes"),
     _check_retention: ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),

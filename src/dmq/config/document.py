@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from types import ModuleType
 
-from dmq.config import broker_groups, broker_log, broker_network, broker_node
+from dmq.config import broker_cluster, broker_groups, broker_log, broker_network, broker_node
 from dmq.config.broker import ALIASES, BROKER
 from dmq.config.definitions import LONG_MAX, ConfigDef, Scope, definitions_of
 from dmq.config.group import CLIENT_METRICS, GROUP
@@ -45,6 +45,7 @@ the default.
 
 BROKER_SECTIONS: tuple[tuple[str, ModuleType, str], ...] = (
     ("Identity, place and voice", broker_node, "NodeSettings"),
+    ("Cluster", broker_cluster, "ClusterSettings"),
     ("Connections and requests", broker_network, "NetworkSettings"),
     ("Topics", broker_log, "TopicSettings"),
     ("Logs", broker_log, "LogSettings"),
