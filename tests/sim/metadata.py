@@ -45,7 +45,7 @@ class Topic:
         """Where it shall be, in order of succession."""
         self.is_deleted = False
         self.left: dict[Voter, None] = {}
-        """Names that gave their replica up: they know nothing of it any more."""
+        """Names that may give their replica up, or did: the newest committed mark leaves them out."""
 
     def __repr__(self) -> str:
         return self.name
@@ -105,18 +105,22 @@ class Metadata:
     def tell(self, broker: "Broker") -> None:
         """Bring one broker to what is wanted."""
         for topic in self.topics.values():
-            holds = broker.holds(topic)
+            is_wanted = broker.number in topic.nodes
             if topic.is_deleted:
                 broker.drop(topic)
-            elif broker.number not in topic.nodes and broker.me in topic.left:
+            elif not is_wanted and broker.me in topic.left:
                 broker.leave(topic)
-            elif broker.number in topic.nodes or holds or self.may_begin(topic, broker.me):
-                if holds:
+            elif is_wanted or broker.has_log(topic) or self.may_begin(topic, broker.me):
+                # Whoever has a log may be a voter still, wanted or not.
+                if is_wanted:
                     topic.left.pop(broker.me, None)
                 broker.host(topic, self.target(topic))
 
     def may_begin(self, topic: Topic, voter: Voter) -> bool:
-        """Whether this voter, without a log, begins with the first mark; else it learns."""
+        """Whether this voter, without a log, begins with the first mark; else it learns.
+
+        One that was here and left keeps a memory, and will not found the group again.
+        """
         return voter in topic.first_voters and voter not in topic.left
 
     def start_reconciling(self) -> None:

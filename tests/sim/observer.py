@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sim.batches import Entry, RottenBatchError, read_log
 from sim.checkers import BrokenPromiseError, Checkers
 
+from dmq.broker.multiraft.replica import Replica
 from dmq.errors import StorageError
 from dmq.raft.core import RaftCore
 from dmq.raft.state import State
@@ -36,6 +37,7 @@ class Watched:
         "led",
         "log",
         "marks",
+        "replica",
         "state",
         "topic",
         "unclean",
@@ -43,13 +45,17 @@ class Watched:
         "voters",
     )
 
-    def __init__(self, topic: "Topic", core: RaftCore, log: Log) -> None:
-        state: State = core._state
+    def __init__(self, topic: "Topic", replica: Replica) -> None:
         self.topic = topic
         self.facts = topic.facts
-        self.core = core
-        self.state = state
-        self.log = log
+        self.replica = replica
+        self.core: RaftCore = replica.core
+        self.log: Log = replica.log
+        self.state: State = replica.core._state
+        self._begin()
+
+    def _begin(self) -> None:
+        state = self.state
         self.voter = state.me
         self.epoch = state.epoch
         self.commit = state.log.commit
@@ -60,6 +66,12 @@ class Watched:
         self.unclean = 0
         self.is_recovering = state.is_recovering
         self.is_damaged = state.is_damaged
+
+    def begin_again(self) -> None:
+        """The replica has another log."""
+        self.core, self.log = self.replica.core, self.replica.log
+        self.state = self.core._state
+        self._begin()
 
 
 class Observer:
@@ -72,6 +84,9 @@ class Observer:
 
     def look(self, watched: Watched) -> None:
         """Called after every input of its broker."""
+        if watched.replica.core is not watched.core:
+            watched.begin_again()
+            self._reached["began again"] += 1
         state = watched.state
         log = state.log
         if state.epoch != watched.epoch:
@@ -95,6 +110,8 @@ class Observer:
     def _health_changed(self, watched: Watched) -> None:
         if watched.is_recovering and not watched.state.is_recovering:
             self._reached["recovering voter healed"] += 1
+            if not watched.is_damaged:
+                watched.facts.damaged.pop(watched.voter, None)
         watched.is_recovering = watched.state.is_recovering
         if not watched.is_recovering:
             watched.facts.shaken.pop(watched.voter, None)
@@ -189,7 +206,9 @@ class Observer:
         facts, voter, log = watched.facts, watched.voter, watched.log
         begun = log._begun
         if is_synced or log.is_async:
-            facts.durable[voter] = begun.end
+            # The memory of a log that could not be repaired counts: it gives no other vote.
+            had = facts.durable.get(voter) if watched.replica.memory else None
+            facts.durable[voter] = begun.end if had is None else max(had, begun.end)
         if is_synced:
             epoch, vote = hard = (begun.epoch, begun.vote)
             if facts.hard.get(voter) != hard:
@@ -202,8 +221,11 @@ class Observer:
         """Its log was recovered under the name that it had before, or a new one."""
         facts, voter, log = watched.facts, watched.voter, watched.log
         for check in self._checkers.restarted:
-            check(facts, voter, log.end, log.epoch, is_exact=is_exact)
-        facts.durable[voter] = log.end
+            check(
+                facts, voter, log.end, log.epoch, is_exact=is_exact and not watched.replica.memory
+            )
+        if not watched.replica.memory:
+            facts.durable[voter] = log.end
         facts.hard[voter] = (log.epoch, log.vote)
         if log.vote is not None:
             for check in self._checkers.voted:

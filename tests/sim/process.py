@@ -434,6 +434,10 @@ class Broker:
     def holds(self, topic: "Topic") -> bool:
         return topic.name in self.watched
 
+    def has_log(self, topic: "Topic") -> bool:
+        """Served, or on disk since a former life."""
+        return self.holds(topic) or any(k.topic_id == topic.topic_id for k in self.node.unclaimed)
+
     def host(self, topic: "Topic", target: tuple[Voter, ...]) -> None:
         """Serve a group, or learn that it shall have other voters."""
         replica = self._replica(topic)
@@ -441,7 +445,7 @@ class Broker:
             if replica.target != target:
                 replica.set_target(target, self.now)
             return
-        had_log = any(key.topic_id == topic.topic_id for key in self.node.unclaimed)
+        had_log = self.has_log(topic)
         replica = self.node.create_group(
             self.now,
             topic.topic_id,
@@ -451,20 +455,20 @@ class Broker:
             is_founding=self.world.metadata.may_begin(topic, self.me),
             target=target,
         )
-        watched = self.watched[topic.name] = Watched(topic, replica.core, replica.log)
+        watched = self.watched[topic.name] = Watched(topic, replica)
         if had_log and topic.name in self._rotten:
             topic.facts.damaged[self.me] = None
-        if had_log or (self.me in topic.facts.durable and self.me not in topic.left):
+        if had_log or self.me in topic.facts.durable:
             self.world.observer.restarted(watched, is_exact=not self._had_turn)
 
     def drop(self, topic: "Topic") -> None:
-        """The topic was deleted."""
-        self._forget(topic)
+        """The topic was deleted; others may not know it yet, and count on what this one had."""
+        self.watched.pop(topic.name, None)
         self.node.drop_group(topic.topic_id, 0)
 
     def leave(self, topic: "Topic") -> None:
         """A committed mark leaves this replica out: its records go, its epoch and vote stand."""
-        if self.holds(topic) or any(k.topic_id == topic.topic_id for k in self.node.unclaimed):
+        if self.has_log(topic):
             self._forget(topic)
             self.node.leave_group(topic.topic_id, 0)
             self.world.reached["replica left"] += 1

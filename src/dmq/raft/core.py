@@ -4,7 +4,7 @@ The core knows positions and epochs, never a record. The caller owns the log, th
 
 THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `disclaimed`, `appended`,
 `refused`, `transfer`, `resign`, `set_target`, `request_log_start`, `allow_unclean`, `damaged`,
-`repaired`, `recover`. Then:
+`repaired`, `part`, `recover`, `bar`. Then:
 
  1. After EVERY input, stage `take_writes()` on the log, in order, before anything else happens to the
     log or the group. They are staged, not synced. A `Take` means the bytes that came with the append
@@ -237,8 +237,42 @@ class RaftCore(Facts):
         """All bytes are good again."""
         s = self._state
         s.is_damaged = False
+        s.parting = None
         if s.leading is None and not s.is_leader_live:
             s.hasten_election(now)
+
+    def part(self) -> None:
+        """All bytes below `parting` are good: what the leader has not got may go, unrepaired."""
+        s = self._state
+        assert s.is_damaged, self
+        assert s.parting is not None, self
+        (position, may_lose), s.parting = s.parting, None
+        s.log.cut(position, may_lose=may_lose)
+        s.verified = min(s.verified, position)
+
+    def begin_again(self) -> "RaftCore":
+        """A core with an empty log in our place, for one that nobody can repair.
+
+        It keeps what we promised and were told, and is recovering: no vote until it has caught up.
+        """
+        s = self._state
+        again = RaftCore(
+            s.links,
+            s.settings,
+            s.dice,
+            marks=Marks(),
+            end_offset=0,
+            log_start=0,
+            epoch=s.epoch,
+            vote=s.vote,
+            is_recovering=True,
+            is_unclean_allowed=s.is_unclean_allowed,
+        )
+        state = again._state
+        state.target, state.observers = s.target, s.observers
+        state.barred_epoch = s.barred_epoch
+        state.unclean_elections, state.log.losses = s.unclean_elections, s.log.losses
+        return again
 
     def recover(self, epoch: int, now: int) -> None:
         """Lead in `epoch` as the only voter, by an operator's order; records may be lost.

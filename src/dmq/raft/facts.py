@@ -104,6 +104,12 @@ class Facts:
         return self._state.is_damaged
 
     @property
+    def parting(self) -> Position | None:
+        """Where our damaged log parts from the leader's: beyond it nothing needs to be repaired."""
+        found = self._state.parting
+        return found[0] if found is not None else None
+
+    @property
     def unclean_elections(self) -> int:
         """Elections that this replica won with votes of replicas that may have lost records."""
         return self._state.unclean_elections

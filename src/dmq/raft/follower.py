@@ -22,8 +22,7 @@ def on_append(s: State, sender: Voter, message: Append, now: int) -> None:
         s.send(sender, Nack(s.epoch, message.prev, floor, is_unable=False))
         return
     if s.is_damaged:
-        # It knows its positions but not all of their bytes: nothing is taken or promised.
-        s.send(sender, Nack(s.epoch, message.prev, message.prev, is_unable=True))
+        _look_only(s, sender, message)
         return
     if not log.join(message.prev, message.marks, message.end, message.unclean_epoch):
         s.send(sender, Nack(s.epoch, message.prev, None, is_unable=False))
@@ -31,6 +30,21 @@ def on_append(s: State, sender: Voter, message: Append, now: int) -> None:
     _verify(s, message.end, message.leader_end, is_ack_due=message.wants_ack)
     s.told_commit = max(s.told_commit, min(message.commit, message.end))
     _commit_told(s)
+
+
+def _look_only(s: State, sender: Voter, message: Append) -> None:
+    """We know our positions but not all of their bytes: nothing is taken or promised.
+
+    What the leader has not got is not worth repairing: remember where our log parts from it.
+    """
+    log, prev, unclean_epoch = s.log, message.prev, message.unclean_epoch
+    if log.is_only_reset_left(prev, message.end, unclean_epoch):
+        s.send(sender, Nack(s.epoch, prev, None, is_unable=False))
+        return
+    parting = log.parting(prev, message.marks, message.end)
+    if parting is not None:
+        s.parting = (parting, log.is_lost_to(unclean_epoch))
+    s.send(sender, Nack(s.epoch, prev, prev, is_unable=True))
 
 
 def on_reset(s: State, sender: Voter, message: Reset, now: int) -> None:
@@ -46,6 +60,7 @@ def on_reset(s: State, sender: Voter, message: Reset, now: int) -> None:
         log.losses += is_lost
         log.reset(message.base, message.log_start)
         s.is_damaged = False
+        s.parting = None
         s.verified = s.acked = NOTHING
     _verify(s, start, message.leader_end, is_ack_due=True)
 

@@ -105,7 +105,9 @@ class Progress:
         self._nothing_under_way(now)
 
     def begin_reset(self, now: int) -> None:
+        """It lacks our beginning, so it lost whatever it once acknowledged."""
         self.pace = Pace.RESET
+        self.match = NOTHING
         self._nothing_under_way(now)
 
     def retry(self, now: int) -> None:

@@ -57,6 +57,7 @@ class State:
         "me",
         "observers",
         "outbox",
+        "parting",
         "role",
         "settings",
         "standing",
@@ -107,6 +108,8 @@ class State:
         self.heal_goal: tuple[int, Position] | None = None
         """(epoch, the leader's end) that makes a recovering replica well again."""
         self.is_damaged = False
+        self.parting: tuple[Position, bool] | None = None
+        """Where a damaged log parts from the leader's, and whether it may lose what it committed."""
         self.barred_epoch = -1
         """The last epoch that an operator's order gave to another replica."""
         self.is_unclean_allowed = False
@@ -220,6 +223,7 @@ class State:
         self.leader = None
         self.is_leader_live = False
         self.verified = self.acked = self.told_commit = NOTHING
+        self.parting = None
         self.ack_is_due = False
 
     # ---- waiting for an election

@@ -150,15 +150,14 @@ class LogView:
                 self.writes.append(Take(prev.offset, end.offset))
                 self.end = end
             return True
-        is_lost = self.is_lost_to(unclean_epoch)
-        if is_lost and (self.is_below_start(prev) or self.is_below_start(end)):
-            return False  # What lies below our start is not common to such a log.
+        if self.is_only_reset_left(prev, end, unclean_epoch):
+            return False
         if self.has(end):
             return True
         steps = list(_steps(prev, marks, end))
         parting, index = self._parting(prev, steps)
         if parting != self.end:
-            self.cut(parting, may_lose=is_lost)
+            self.cut(parting, may_lose=self.is_lost_to(unclean_epoch))
         for p, mark in steps[index:]:
             if mark is not None:
                 self.add_mark(mark)
@@ -167,6 +166,19 @@ class LogView:
                 self.end = self.end._replace(offset=p.offset)
         assert self.end == end, (self.end, end)
         return True
+
+    def is_only_reset_left(self, prev: Position, end: Position, unclean_epoch: int) -> bool:
+        """What lies below our start is not common to a log that lost what we have committed."""
+        if not self.is_lost_to(unclean_epoch):
+            return False
+        return self.is_below_start(prev) or self.is_below_start(end)
+
+    def parting(self, prev: Position, marks: tuple[Mark, ...], end: Position) -> Position | None:
+        """Where our log parts from the one that follows `prev` to `end`; None if ours goes on in it."""
+        if self.has(end):
+            return None
+        parting, _ = self._parting(prev, list(_steps(prev, marks, end)))
+        return parting if parting != self.end else None
 
     def _parting(
         self, prev: Position, steps: list[tuple[Position, Mark | None]]

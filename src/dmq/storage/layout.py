@@ -12,13 +12,20 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
-from dmq.errors import FatalStorageError
+from dmq.errors import FatalStorageError, StorageError
 from dmq.raft.marks import Marks
 from dmq.storage import items, reading
 from dmq.storage.files import Buffer, File
 from dmq.storage.index import RELATIVE_OFFSET_MAX
 from dmq.storage.items import BATCH_HEAD_SIZE, BATCH_ITEM, Kind, SegmentState
-from dmq.storage.segment import Segment, SegmentFiles, SegmentReader, save_index
+from dmq.storage.segment import (
+    BadBatchError,
+    Segment,
+    SegmentFiles,
+    SegmentReader,
+    save_index,
+    walk,
+)
 from dmq.storage.turn import Fact, Turn
 from dmq.types import Mark, Position
 
@@ -302,8 +309,39 @@ class Layout:
         segment = self.segments_list[reading.segment_at(self.segments_list, offset)]
         if segment.size == 0:
             return segment, 0
-        byte = self.reader(segment).position(offset)
+        try:
+            byte = self.reader(segment).position(offset)
+        except StorageError:
+            byte = self._walk_to(segment, offset)
         return segment, byte
+
+    def _walk_to(self, segment: Segment, offset: int) -> int:
+        """As `SegmentReader.position`, where bytes behind `offset` are bad. Raises StorageError."""
+        try:
+            file = self._host.pool.files.open(segment.name())
+        except OSError as error:
+            raise StorageError(f"{segment.name()}: {error}") from error
+        byte, following = 0, segment.base
+        try:
+            for place in walk(file, 0, min(segment.readable, file.size())):
+                if place.last_offset >= offset:
+                    return place.position
+                byte, following = place.position + place.size, place.last_offset + 1
+        except BadBatchError:
+            if following == offset:
+                return byte
+            raise
+        if following != offset:
+            raise BadBatchError(segment.name(), byte, segment.readable)
+        return byte
+
+    def can_cut(self, offset: int) -> bool:
+        """Whether the place of this offset can be found; not if the bytes before it are bad."""
+        try:
+            self._locate(offset)
+        except StorageError:
+            return False
+        return True
 
     def _begin_start(self, turn: Turn, log_start: int, epoch: int, change: int) -> None:
         begun = self._begun

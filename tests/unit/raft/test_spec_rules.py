@@ -20,6 +20,7 @@ from dmq.raft.messages import (
     Vote,
     VoteReply,
 )
+from dmq.raft.quorum import NOTHING
 from dmq.raft.state import Role
 from dmq.types import Mark
 
@@ -169,6 +170,38 @@ def test_append_a_damaged_log_takes_and_promises_nothing() -> None:
     solo.core.repaired(solo.now)
     solo.hears(2, append(1, P(1, 0, 5), P(1, 0, 6)))
     assert solo.says() == [(2, Ack(1, P(1, 0, 6)))]
+
+
+def test_append_a_damaged_log_remembers_where_it_parts_from_the_leaders() -> None:
+    solo = Solo(marks=[(0, 0, 0), (1, 0, 0)], end=5, epoch=1, is_damaged=True)
+    solo.hears(2, append(2, P(1, 0, 5), P(1, 0, 5)))
+    assert solo.core.parting is None, "so far it is the leader's"
+    solo.hears(2, append(2, P(1, 0, 2), P(2, 0, 4), Mark(2, 0, 3, solo.voters, 0)))
+    assert solo.core.parting == P(1, 0, 3)
+    assert solo.core.end == P(1, 0, 5), "bytes below may be needed to find the place"
+    solo.core.part()
+    solo.host.stage()
+    assert solo.core.end == P(1, 0, 3)
+    assert solo.core.parting is None
+    assert solo.core.is_damaged
+    assert not [m for _, m in solo.says() if isinstance(m, Ack)]
+
+
+def test_append_a_damaged_log_forgets_the_parting_with_the_leader() -> None:
+    solo = Solo(marks=[(0, 0, 0), (1, 0, 0)], end=5, epoch=1, is_damaged=True)
+    solo.hears(2, append(2, P(1, 0, 2), P(2, 0, 3), Mark(2, 0, 3, solo.voters, 0)))
+    solo.hears(3, Vote(3, P(1, 0, 5), is_transfer=True))
+    assert solo.core.parting is None
+
+
+def test_append_who_must_be_reset_has_nothing_of_what_it_acknowledged() -> None:
+    leader = led()
+    leader.produces()
+    leader.says()
+    leader.hears(2, Ack(1, P(1, 0, 1)))
+    assert leader.core.matches()[voter(2)] == P(1, 0, 1)
+    leader.hears(2, Nack(1, P(1, 0, 1), None, False))
+    assert leader.core.matches()[voter(2)] == NOTHING
 
 
 def test_append_a_full_disk_is_told_and_tried_again_later() -> None:

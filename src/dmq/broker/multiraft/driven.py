@@ -71,6 +71,9 @@ class Host(Protocol):
     def damaged(self, replica: Any) -> None:
         """Bytes of its log must be fetched again."""
 
+    def lost(self, replica: Any) -> None:
+        """Its log can't be repaired: it must begin again."""
+
 
 class Watch(Protocol):
     """Whoever reads along what the log says, as a machine's host does."""
@@ -110,6 +113,7 @@ class Driven:
         "has_staged",
         "high_watermark",
         "is_fresh",
+        "is_lost",
         "is_retired",
         "is_unborn",
         "key",
@@ -177,6 +181,8 @@ class Driven:
         self._members: tuple[Voter, ...] = ()
         self._members_of: tuple[object, ...] = ()
         self.is_retired = False
+        self.is_lost = False
+        """The log can't even be cut; nothing is taken until the replica begins again."""
         self.was_leader = False
         self.watch: Watch | None = None
         # What the node keeps with each replica.
@@ -268,6 +274,8 @@ class Driven:
     def step(self, sender: Voter, session: int, message: Message, data: bytes, now: int) -> None:
         """A message came. Raises ProtocolError if its bytes are not what it says."""
         batches: list[cargo.Batch] = []
+        if self.is_lost:
+            return
         if self.log.is_damaged and not self.core.is_damaged:
             self.note_damage(StorageError("found by a reader"), now)
         if isinstance(message, Append) and message.epoch >= self.core.epoch:
@@ -348,7 +356,11 @@ class Driven:
         if writes:
             self.has_staged = True
             for write in writes:
-                self._stage(write, batches or [])
+                if isinstance(write, CutTo) and not self.log.can_cut(write.position.offset):
+                    self.is_lost = True
+                    self._host.lost(self)
+                if not self.is_lost or isinstance(write, SetHard):
+                    self._stage(write, batches or [])
         self.settle(now)
 
     def _stage(self, write: Write, batches: list[cargo.Batch]) -> None:
@@ -410,6 +422,32 @@ class Driven:
             self.count("damaged")
             self._perform(now)
             self._host.touched(self, now)
+
+    def part(self, now: int) -> None:
+        """All bytes that the leader has too are good: the rest goes; see `RaftCore.part`."""
+        self.core.part()
+        self.count("parted")
+        self._perform(now)
+
+    def begin_again(self, log: Log, now: int) -> None:
+        """With an empty log in the place of one that can't be repaired, as a learner would.
+
+        The old one stays as memory: what it promised stands, and no other vote is given until
+        this one has caught up.
+        """
+        self.memory = [*self.memory, self.log]
+        self.log = log
+        self.core = self.core.begin_again()
+        self.is_lost = self.was_leader = False
+        self.piece = None
+        self.high_watermark = 0
+        self._commit, self._durable = self.core.commit, self.core.durable_end
+        self.acks.reset()
+        self.fetches.cut(-1)
+        self._tell_of_cut(-1)
+        self.count("began again")
+        self.start(now)
+        self._host.touched(self, now)
 
     def repaired(self, now: int) -> None:
         """All bytes are good again."""

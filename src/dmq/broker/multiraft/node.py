@@ -299,7 +299,7 @@ class GroupNode:
             return
         message = what.message
         if isinstance(message, RangeRequest):
-            self._repairs.serve(replica, link, message, self._sender)
+            self._repairs.serve(replica, link, message, self._sender, now)
             return
         if isinstance(message, RangeReply):
             if self._repairs.take(replica, link.peer, message, what.cargo):
@@ -388,6 +388,9 @@ class GroupNode:
 
     def damaged(self, replica: Replica) -> None:
         self._repairs.add(replica)
+
+    def lost(self, replica: Replica) -> None:
+        self._repairs.give_up(replica)
 
     def _ground(self, replica: Replica) -> None:
         for peer in list(replica.flying):
@@ -498,6 +501,8 @@ class GroupNode:
         self._agenda.next_turn()
         for replica in self._repairs.ask(self.links, self._sender, now):
             replica.repaired(now)
+        for replica in self._repairs.take_lost():
+            self._begin_again(replica, now)
         store_turn = self.store.begin_turn(now)
         turn = GroupTurn(store_turn)
         if store_turn is not None:
@@ -510,6 +515,12 @@ class GroupNode:
         if turn.needs_sync:
             self._syncs.began(now)
         return turn
+
+    def _begin_again(self, replica: Replica, now: int) -> None:
+        """Between turns: what is begun must be the log that the turn's end speaks of."""
+        replica.is_unborn = True
+        self._unborn.append(replica)
+        self._groups.begin_again(replica, now)
 
     def _note_taken(self, store_turn: Turn, now: int) -> None:
         for log in (*store_turn.logs, *store_turn.stable):

@@ -93,6 +93,16 @@ class Registry:
             log.reset(parked(log.end), log.end_offset)
             self._memory.setdefault(key, []).append(log)
 
+    def begin_again(self, replica: Replica, now: int) -> None:
+        """A new log for a replica whose old one can't be repaired; its promises stay."""
+        old, core = replica.log, replica.core
+        log = self._store.create(*replica.key, voters=(), settings=replica.settings.log, base=BLANK)
+        log.set_hard(core.epoch, core.vote)
+        old.reset(parked(old.end), old.end_offset)
+        del self.by_uid[old.uid]
+        self.by_uid[log.uid] = replica
+        replica.begin_again(log, now)
+
     def forget_memory(self, replica: Replica) -> None:
         """The present log has all that a former one promised."""
         for old in replica.memory:

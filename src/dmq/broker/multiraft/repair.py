@@ -7,8 +7,12 @@ to each: epoch and offset name a record in all the group) and writes them where 
 range is whole the damage is forgotten, in memory at once, on disk with the next flush: a crash in
 between finds the damage again.
 
-What it can't repair: a range whose bytes have another length elsewhere, because compaction ran on one
-side only. It stays damaged, and is reported. Called by node.py.
+What the leader has not got is not repaired: once all that it has is good, the rest is cut off, as it
+would be in a log that is whole.
+
+What can't be repaired: a range whose bytes have another length at the leader, because compaction ran on
+one side only, or that the leader has trimmed. Then the replica begins again with an empty log, and
+keeps its promises meanwhile. Called by node.py.
 """
 
 from dmq.broker.multiraft import cargo
@@ -17,6 +21,8 @@ from dmq.broker.multiraft.links import Link, PeerLinks
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender
 from dmq.errors import KafkaError, ProtocolError, StorageError
+from dmq.raft.marks import Marks
+from dmq.storage.files import File
 from dmq.storage.items import Damage
 from dmq.storage.segment import BadBatchError, Segment, walk
 from dmq.storage.store import Store
@@ -29,7 +35,18 @@ ASK_AGAIN_MS = 1000
 class _Range:
     """One damaged range while it is being fetched."""
 
-    __slots__ = ("asked", "asked_at", "byte", "damage", "offset", "segment", "stop", "stop_byte")
+    __slots__ = (
+        "asked",
+        "asked_at",
+        "byte",
+        "damage",
+        "is_all",
+        "limit",
+        "offset",
+        "segment",
+        "stop",
+        "stop_byte",
+    )
 
     def __init__(self, damage: Damage, segment: Segment, byte: int, offset: int, stop: int) -> None:
         self.damage = damage
@@ -39,6 +56,10 @@ class _Range:
         """What is missing begins at this byte and offset."""
         self.stop = stop
         self.stop_byte = segment.size
+        self.limit: int | None = None
+        """Where our log parts from the leader's; only what lies below is fetched."""
+        self.is_all = True
+        """Whether `stop` is the segment's end."""
         self.asked: Voter | None = None
         self.asked_at: int | None = None
 
@@ -49,12 +70,24 @@ class Repairs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ranges: dict[Replica, _Range | None] = {}
+        self._lost: dict[Replica, None] = {}
 
     def add(self, replica: Replica) -> None:
         self._ranges.setdefault(replica, None)
 
     def forget(self, replica: Replica) -> None:
         self._ranges.pop(replica, None)
+        self._lost.pop(replica, None)
+
+    def give_up(self, replica: Replica) -> None:
+        """Nothing can be done for this log."""
+        self._ranges.pop(replica, None)
+        self._lost[replica] = None
+
+    def take_lost(self) -> list[Replica]:
+        """Replicas that must begin again."""
+        lost, self._lost = self._lost, {}
+        return list(lost)
 
     # ---- asking
 
@@ -78,15 +111,38 @@ class Repairs:
                 if replica.core.is_damaged:
                     whole.append(replica)
                 continue
-            self._ask_one(replica, links, sender, now)
+            if self._look_for(replica, now):
+                self._ask_one(replica, links, sender, now)
+            elif not replica.log.damage:
+                self._ranges.pop(replica, None)
+                whole.append(replica)
         return whole
+
+    def _look_for(self, replica: Replica, now: int) -> bool:
+        """Find what must be fetched next; False if nothing needs to be, for now or at all."""
+        found, parting = self._ranges[replica], replica.core.parting
+        limit = parting.offset if parting is not None else None
+        if found is None or found.damage not in replica.log.damage or found.limit != limit:
+            found = self._ranges[replica] = self._find(replica, limit)
+        if found is None:
+            return False
+        if found.offset < found.stop:
+            return True
+        if parting is not None:
+            self._part(replica, now)
+        return False
+
+    def _part(self, replica: Replica, now: int) -> None:
+        """The first bad byte lies beyond what our log and the leader's have in common."""
+        self._ranges[replica] = None
+        replica.part(now)
+        if not replica.is_lost:
+            replica.log.damage = ()
+            self._store.request_flush(replica.log)
 
     def _ask_one(self, replica: Replica, links: PeerLinks, sender: Sender, now: int) -> None:
         found = self._ranges[replica]
-        if found is None or found.damage not in replica.log.damage:
-            found = self._ranges[replica] = self._find(replica)
-            if found is None:
-                return
+        assert found is not None
         if found.asked_at is not None and now - found.asked_at < ASK_AGAIN_MS:
             return
         link = _source(replica, links, found.asked if found.asked_at is not None else None)
@@ -99,38 +155,41 @@ class Repairs:
         request = RangeRequest(replica.core.epoch, found.offset, end)
         sender.post_range(replica.key, link, request)
 
-    def _find(self, replica: Replica) -> _Range | None:
-        """The first damaged range of a log, from its last good batch on."""
+    def _find(self, replica: Replica, limit: int | None) -> _Range | None:
+        """The first damaged range of a log, from its last good batch on, below `limit`."""
         log = replica.log
-        damage = log.damage[0]
         bases = [segment.base for segment in log.segments_list]
-        if damage.segment not in bases:
-            log.damage = log.damage[1:]  # Trimmed or replaced meanwhile.
+        damage = min(log.damage)
+        at = bases.index(damage.segment) if damage.segment in bases else -1
+        if at < 0 or damage.start >= log.segments_list[at].size:
+            log.damage = tuple(d for d in log.damage if d != damage)  # Trimmed, cut or replaced.
             return None
-        at = bases.index(damage.segment)
         segment = log.segments_list[at]
         stop = bases[at + 1] if at + 1 < len(bases) else log.end_offset
         self._store.pool.files.make_dir(log.directory)
         file = self._store.pool.create(segment)
-        byte, offset = 0, segment.base
-        try:
-            for place in walk(file, 0, min(damage.start, file.size())):
-                byte, offset = place.position + place.size, place.last_offset + 1
-        except BadBatchError:
-            pass  # Good up to here.
-        return _Range(damage, segment, byte, offset, stop)
+        byte, offset = _good_part(file, min(damage.start, file.size()), segment.base, log.marks)
+        found = _Range(damage, segment, byte, offset, stop if limit is None else min(stop, limit))
+        found.limit = limit
+        found.is_all = found.stop == stop
+        return found
 
     # ---- serving
 
-    def serve(self, replica: Replica, link: Link, request: RangeRequest, sender: Sender) -> None:
-        """Give a peer the bytes that it lost, if we have them."""
+    def serve(
+        self, replica: Replica, link: Link, request: RangeRequest, sender: Sender, now: int
+    ) -> None:
+        """Give a peer the bytes that it lost, if we have them; an empty answer: we never will."""
         if replica.core.is_damaged or not replica.core.has(request.end):
             return
         try:
             piece = cargo.read_piece(
                 replica.log, request.start, request.end.offset, cargo.PIECE_BYTES
             )
-        except (KafkaError, StorageError):
+        except KafkaError:
+            piece = cargo.Piece(request.start, b"")  # Trimmed.
+        except StorageError as error:
+            replica.note_damage(error, now)
             return
         reply = RangeReply(replica.core.epoch, request.start, piece.stop)
         sender.post_range(replica.key, link, reply, piece.data)
@@ -143,24 +202,37 @@ class Repairs:
         if found is None or reply.start != found.offset or peer != found.asked:
             return False
         self._check(replica, found, data)
-        file = self._store.pool.create(found.segment)
-        if len(data) > found.stop_byte - found.byte:
-            replica.count("repair of another length")
-            return False  # Asked again later, of another peer.
+        byte = found.byte + len(data)
+        is_end = found.is_all and reply.stop >= found.stop
+        is_unfit = byte != found.stop_byte if is_end else byte > found.stop_byte
+        if is_unfit or reply.stop == reply.start:
+            self._is_useless(replica, peer)
+            return False
         try:
-            file.write_at(found.byte, [data])
+            self._store.pool.create(found.segment).write_at(found.byte, [data])
         except OSError:
             return False  # The disk is full; asked again later.
-        found.byte += len(data)
-        found.offset = reply.stop
-        found.asked_at = None
+        found.byte, found.offset, found.asked_at = byte, reply.stop, None
         if found.offset < found.stop:
             return False
-        if found.byte != found.stop_byte:
-            replica.count("repair of another length")
-            self._ranges[replica] = None
+        if not found.is_all:
+            self._shorten(replica, found)
             return False
         return self._finish(replica, found)
+
+    def _is_useless(self, replica: Replica, peer: Voter) -> None:
+        """These bytes don't fit into ours. Others are asked in their turn, unless it is the leader:
+        it is from there that we would get the log anew."""
+        replica.count("repair of another length")
+        if peer == replica.core.leader:
+            self.give_up(replica)
+
+    def _shorten(self, replica: Replica, found: _Range) -> None:
+        """All that the leader has of this segment is good now."""
+        log, old = replica.log, found.damage
+        log.damage = tuple(d._replace(start=found.byte) if d == old else d for d in log.damage)
+        log.unsynced[found.segment] = None
+        self._ranges[replica] = None
 
     def _check(self, replica: Replica, found: _Range, data: bytes) -> None:
         at, marks = found.offset, replica.log.marks
@@ -184,6 +256,20 @@ class Repairs:
         del self._ranges[replica]
         self._store.request_flush(log)
         return True
+
+
+def _good_part(file: File, end: int, base: int, marks: Marks) -> tuple[int, int]:
+    """(byte, offset) behind the last batch that is good and in its place."""
+    byte, offset = 0, base
+    try:
+        for place in walk(file, 0, end):
+            ((batch, epoch),) = cargo.split(file.read_at(place.position, place.size))
+            if batch.base < offset or not marks.fits(batch.base, epoch):
+                break
+            byte, offset = place.position + place.size, batch.next
+    except (BadBatchError, ProtocolError):
+        pass  # Good up to here.
+    return byte, offset
 
 
 def _source(replica: Replica, links: PeerLinks, last: Voter | None) -> Link | None:

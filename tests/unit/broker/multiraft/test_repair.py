@@ -4,9 +4,11 @@ import pytest
 from fakes.disk import FakeDisk
 from unit.broker.multiraft.wiring import Broker, World, produce, values
 
+from dmq.broker.multiraft import cargo
 from dmq.broker.multiraft.frames import RangeReply
 from dmq.errors import StorageError
 from dmq.raft.state import Role
+from dmq.records import scan
 
 
 def filled(count: int = 12) -> tuple[World, Broker]:
@@ -147,3 +149,112 @@ def test_nobody_repairs_a_single_voter() -> None:
     assert leader.replica.core.is_damaged
     assert not leader.replica.is_leader
     assert leader.replica.log_end_offset == 1, "it is kept as it is"
+
+
+def parted() -> tuple[World, Broker, Broker]:
+    """A deposed leader whose last records nobody else has, and its successor; not connected."""
+    world, old = filled(3)
+    others = world.others(old)
+    for other in others:
+        world.cut(old.number, other.number)
+    produce(old, b"lonely", acks=1)
+    produce(old, b"lonelier", acks=1)
+    world.settle()
+    world.until(lambda: any(other.replica.is_leader for other in others))
+    new = next(other for other in others if other.replica.is_leader)
+    produce(new, b"new" * 30)
+    world.settle()
+    return world, old, new
+
+
+def forget(broker: Broker) -> None:
+    """As after a restart: nothing is remembered of where batches lie."""
+    for segment in broker.replica.log.segments_list:
+        segment.index, segment.trusted_bytes = None, 0
+        segment.hints.clear()
+
+
+@pytest.mark.parametrize("offset", [1, 3, 4])
+def test_rot_in_a_tail_that_the_leader_has_not_got_goes_with_it(offset: int) -> None:
+    """3 and 4 are the tail; 1 is in what both have, and is repaired first."""
+    world, old, new = parted()
+    log = old.replica.log
+    assert log.end_offset == 5
+    at = log.reader(log.segments_list[0]).position(offset)
+    rot(old, byte=at + 70)
+    with pytest.raises(cargo.RotError) as raised:
+        cargo.read_piece(log, 0, 5, 1 << 20)
+    old.replica.note_damage(raised.value, world.now)
+    forget(old)
+    world.heal()
+    world.pass_time(5000)
+    assert not old.replica.core.is_damaged
+    assert old.node.counts["parted"] == 1
+    assert read_all(old) == read_all(new)
+    assert old.replica.core.end == new.replica.core.end
+
+
+def test_a_log_that_the_leader_trimmed_begins_again_and_keeps_its_promises() -> None:
+    world, leader = filled()
+    bad = world.others(leader)[0]
+    world.cut(bad.number, leader.number)
+    world.cut(bad.number, world.others(leader)[1].number)
+    leader.replica.trim(6, world.now)
+    world.settle()
+    rot(bad)
+    log = bad.replica.log
+    forget(bad)
+    with pytest.raises(StorageError):
+        bad.replica.read(2, 10_000, whole_first_batch=True)
+    epoch, uid = bad.replica.core.epoch, log.uid
+    world.heal()
+    world.until(lambda: "began again" in bad.node.counts)
+    assert bad.replica.log.uid != uid
+    assert bad.replica.core.is_recovering
+    assert bad.replica.core.epoch >= epoch
+    world.settle()
+    bad.kill(FakeDisk.power_cut)
+    bad.restart()
+    world.reopen(bad)
+    assert bad.replica.core.is_recovering or bad.replica.core.end.offset == 12
+    world.pass_time(3000)
+    assert not bad.replica.core.is_recovering
+    assert read_all(bad) == read_all(leader)
+    assert [old.uid for old in bad.store.logs.values()] == [bad.replica.log.uid], "memory is gone"
+
+
+def test_a_log_of_another_length_at_the_leader_begins_again() -> None:
+    """As after a compaction on one side only."""
+    world, leader = filled()
+    bad = world.others(leader)[0]
+    log = bad.replica.log
+    segment = log.segments_list[0]
+    file = bad.disk.open(segment.name())
+    raw = file.read_at(0, segment.size)
+    (_, first), (at, second), *_ = scan(raw)
+    short = cargo.filler(first.base_offset, second.next_offset, first.leader_epoch)
+    kept = short + raw[at + second.size :]
+    file.write_at(0, [kept])
+    file.cut(len(kept))
+    file.sync()
+    segment.cut(len(kept), log.segments_list[1].base)
+    forget(bad)
+    rot(bad, byte=20)
+    bad.replica.note_damage(cargo.RotError(0), world.now)
+    world.until(lambda: "began again" in bad.node.counts)
+    world.pass_time(3000)
+    assert not bad.replica.core.is_recovering
+    assert read_all(bad) == read_all(leader)
+
+
+def test_a_log_that_can_not_even_be_cut_begins_again() -> None:
+    """A header is bad below the place where the logs part, and nobody has read it since."""
+    world, old, new = parted()
+    log = old.replica.log
+    rot(old, byte=log.reader(log.segments_list[0]).position(1) + 16)
+    forget(old)
+    world.heal()
+    world.pass_time(4000)
+    assert old.node.counts["began again"] == 1
+    assert not old.replica.core.is_recovering
+    assert read_all(old) == read_all(new)
