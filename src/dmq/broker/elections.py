@@ -9,8 +9,12 @@ from typing import NamedTuple, Protocol
 
 from dmq.broker.answer import Answer
 from dmq.errors import ErrorCode
+from dmq.machines.commands import AlterReassignments as AlterReassignments
 from dmq.machines.commands import Done as Done
+from dmq.machines.commands import Reassigned as Reassigned
+from dmq.machines.commands import Reassignment as Reassignment
 from dmq.machines.commands import UnregisterBroker as UnregisterBroker
+from dmq.machines.state import ClusterState
 
 PREFERRED, UNCLEAN = 0, 1
 """Kinds of elections, by Kafka's codes."""
@@ -32,3 +36,23 @@ class Elections(Protocol):
         self, kind: int, partitions: list[tuple[str, int]] | None, timeout_ms: int
     ) -> Answer[list[Elected]]:
         """Elect leaders of these partitions, of all for None; each succeeds or fails by itself."""
+
+
+class Moving(NamedTuple):
+    """A partition that is being moved; `replicas` are all that may have it now."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+def moving(state: ClusterState) -> list[Moving]:
+    """Every partition that is being moved, in order."""
+    found: list[Moving] = []
+    for (topic_id, index), placed in state.moving.items():
+        topic = state.topics_by_id.get(topic_id)
+        if topic is not None:
+            found.append(Moving(topic.name, index, placed.members, placed.adding, placed.removing))
+    return sorted(found)
