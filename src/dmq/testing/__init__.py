@@ -1,24 +1,32 @@
 """Brokers for other people's tests.
 
-    from dmq.testing import Broker
+    from dmq.testing import Broker, Cluster
 
     with Broker() as broker:                 # in a thread of this process, ready in about 100 ms
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-`async with Broker()` works too. With `in_process=False` the broker is a child process, which can be
-killed. The pytest plugin (installed with dmq) has the fixtures `dmq_broker` and `dmq_topic`.
+    with Cluster(3) as cluster:              # three processes, to be killed, paused and cut off
+        cluster.kill(cluster.leader("orders", 0))
+
+`async with` works too. With `in_process=False` a `Broker` is a child process, which can be killed. The
+pytest plugin (installed with dmq) has the fixtures `dmq_broker`, `dmq_topic` and `dmq_cluster`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dmq.testing.broker import Broker, BrokerFailedError
+    from dmq.testing.cluster import Cluster
 
-__all__ = ["Broker", "BrokerFailedError"]
+__all__ = ["Broker", "BrokerFailedError", "Cluster"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the broker when it is asked for: pytest loads this package in every run."""
+    """Import a broker when it is asked for: pytest loads this package in every run."""
+    if name == "Cluster":
+        from dmq.testing.cluster import Cluster
+
+        return Cluster
     if name in __all__:
         from dmq.testing import broker
 
