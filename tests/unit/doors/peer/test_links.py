@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 from embedded.eventually import until
-from unit.doors.peer.links import HOST, QUICK, Corner, close, free_port, hello, linked, run, voter
+from unit.doors.peer.links import HOST, Corner, close, free_port, hello, linked, run, voter
 
 from dmq.broker.multiraft.codec import encode, encode_hello
 from dmq.broker.multiraft.frames import (
@@ -197,10 +197,12 @@ def test_a_newer_process_takes_the_place_of_a_session_that_seems_well() -> None:
         newer.open(one)
         await until(lambda: newer.has_link(1), "linked")
         await until(lambda: one.recorder.sessions.get(2, before) > before, "replaced")
-        assert session is not None and session.is_ended
+        assert session is not None
+        assert session.is_ended
         # And the older one, which dials again, is told to stay away.
         await until(lambda: one.door.counts.get("refused"), "refused")
-        assert one.has_link(2) and newer.has_link(1)
+        assert one.has_link(2)
+        assert newer.has_link(1)
         close(one, two, newer)
 
     run(test)
@@ -401,9 +403,9 @@ def test_connections_that_say_nothing_are_bounded() -> None:
     async def test() -> None:
         one = Corner(1, PeerSettings(connect_timeout_ms=60_000))
         one.open()
-        rogues = []
-        for _ in range(4):  # The system holds 128 for us between two looks.
-            rogues += [Rogue(one) for _ in range(64)]
+        rogues: list[Rogue] = []
+        while len(rogues) < 256:  # The system holds 128 for us between two looks.
+            rogues.extend(Rogue(one) for _ in range(64))
             await until(lambda: len(one.door._waiting) == len(rogues), "all wait")
         await Rogue(one).hears_the_end()
         for rogue in rogues:
