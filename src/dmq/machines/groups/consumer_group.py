@@ -1,0 +1,200 @@
+"""A group of the consumer protocol (KIP-848), as the log says it is. Durable, changed by facts only.
+
+    epoch          bumped whenever members, their subscriptions or their topics change
+    target         what each member is to have, made for one epoch of the group
+    current        what each member has; it follows the target, giving up before it takes
+
+    Empty          no members
+    Assigning      the target is of an older epoch
+    Reconciling    some member does not have its target yet
+    Stable         all have
+    Dead           what a group that does not exist is called
+
+A partition belongs to the member that has it or has not given it up yet (`owner`), and goes to
+another only after that. The rules are in `consumer_heartbeats.py` and its neighbours.
+"""
+
+import enum
+from typing import TypeVar
+from uuid import UUID
+
+from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.groups.facts import (
+    ConsumerGroupFact,
+    ConsumerMemberFact,
+    ConsumerMemberValue,
+    CurrentAssignment,
+    CurrentFact,
+    Partitions,
+    RegexFact,
+    ResolvedRegex,
+    TargetEpochFact,
+    TargetFact,
+)
+
+T = TypeVar("T")
+
+ConsumerFact = (
+    ConsumerGroupFact | ConsumerMemberFact | TargetEpochFact | TargetFact | CurrentFact | RegexFact
+)
+
+
+class ConsumerState(enum.Enum):
+    """Kafka's words for them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class MemberState(enum.IntEnum):
+    """How far a member is on its way to its target; Kafka's numbers, as they are recorded."""
+
+    STABLE = 1
+    UNREVOKED_PARTITIONS = 2
+    """It must give partitions up first."""
+    UNRELEASED_PARTITIONS = 3
+    """It waits for partitions that others have not given up."""
+
+
+NOTHING = CurrentAssignment(0, -1, MemberState.STABLE)
+"""What a member has before its first record."""
+
+
+class ConsumerGroup:
+    """See the module."""
+
+    __slots__ = (
+        "_owners",
+        "currents",
+        "epoch",
+        "group_id",
+        "members",
+        "metadata_hash",
+        "regexes",
+        "static",
+        "target_epoch",
+        "target_ms",
+        "targets",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch: int | None = None
+        self.metadata_hash = 0
+        self.members: dict[str, ConsumerMemberValue] = {}
+        self.static: dict[str, str] = {}
+        """Member ids by instance id."""
+        self.target_epoch: int | None = None
+        self.target_ms = 0
+        self.targets: dict[str, Partitions] = {}
+        self.currents: dict[str, CurrentAssignment] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self._owners: dict[tuple[UUID, int], str] = {}
+
+    # --- changing ----------------------------------------------------------------------------
+
+    def apply(self, fact: ConsumerFact) -> None:
+        """Take in what a record says."""
+        if isinstance(fact, ConsumerGroupFact):
+            self.epoch = None if fact.value is None else fact.value.epoch
+            self.metadata_hash = 0 if fact.value is None else fact.value.metadata_hash
+        elif isinstance(fact, ConsumerMemberFact):
+            self._apply_member(fact)
+        elif isinstance(fact, TargetEpochFact):
+            self.target_epoch, self.target_ms = fact.value or (None, 0)
+        elif isinstance(fact, TargetFact):
+            _upsert(self.targets, fact.member_id, fact.value)
+        elif isinstance(fact, CurrentFact):
+            self._apply_current(fact)
+        else:
+            _upsert(self.regexes, fact.regex, fact.value)
+
+    def _apply_member(self, fact: ConsumerMemberFact) -> None:
+        old = self.members.get(fact.member_id)
+        instance_id = None if old is None else old.instance_id
+        if instance_id is not None and self.static.get(instance_id) == fact.member_id:
+            del self.static[instance_id]
+        _upsert(self.members, fact.member_id, fact.value)
+        if fact.value is not None and fact.value.instance_id is not None:
+            self.static[fact.value.instance_id] = fact.member_id
+
+    def _apply_current(self, fact: CurrentFact) -> None:
+        for partition in _owned(self.currents.get(fact.member_id)):
+            if self._owners.get(partition) == fact.member_id:
+                del self._owners[partition]
+        _upsert(self.currents, fact.member_id, fact.value)
+        for partition in _owned(fact.value):
+            self._owners[partition] = fact.member_id
+
+    # --- looking -----------------------------------------------------------------------------
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether no record of it is left."""
+        parts = (self.members, self.targets, self.currents, self.regexes)
+        return self.epoch is None and self.target_epoch is None and not any(parts)
+
+    @property
+    def group_epoch(self) -> int:
+        return self.epoch or 0
+
+    @property
+    def assignment_epoch(self) -> int:
+        return self.target_epoch or 0
+
+    @property
+    def state(self) -> ConsumerState:
+        if not self.members:
+            return ConsumerState.EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return ConsumerState.ASSIGNING
+        for member_id in self.members:
+            current = self.current(member_id)
+            if current.state != MemberState.STABLE or current.member_epoch != self.assignment_epoch:
+                return ConsumerState.RECONCILING
+        return ConsumerState.STABLE
+
+    def current(self, member_id: str) -> CurrentAssignment:
+        """What a member has."""
+        return self.currents.get(member_id, NOTHING)
+
+    def owner(self, topic_id: UUID, partition: int) -> str | None:
+        """The member that has a partition, or has not given it up yet."""
+        return self._owners.get((topic_id, partition))
+
+    def find(self, member_id: str) -> ConsumerMemberValue:
+        """A member. Raises UNKNOWN_MEMBER_ID."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
+        return member
+
+    def topics_of(self, member: ConsumerMemberValue) -> tuple[str, ...]:
+        """The topics that a member reads: by name, and by its pattern as it was last resolved."""
+        resolved = self.regexes.get(member.topic_regex or "")
+        if resolved is None:
+            return member.topic_names
+        return tuple(dict.fromkeys((*member.topic_names, *resolved.topics)))
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+
+def _upsert(table: dict[str, T], key: str, value: T | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _owned(current: CurrentAssignment | None) -> list[tuple[UUID, int]]:
+    if current is None:
+        return []
+    held = (*current.assigned, *current.pending_revocation)
+    return [(topic_id, index) for topic_id, indexes in held for index in indexes]
