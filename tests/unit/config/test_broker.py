@@ -139,3 +139,52 @@ def test_dynamic_values_are_laid_over_each_other() -> None:
     assert (changed.message_max_bytes, changed.num_partitions) == (30, 2)
     assert config.message_max_bytes == 10
     assert config.with_dynamic({}, {}) is config
+
+
+def test_addresses_of_the_peer_door() -> None:
+    config = BrokerConfig.of(peer_listener="[::1]:0", cluster_join="a:9093,[fe80::1]:9193")
+    assert config.peer_address == ("::1", 0)
+    assert config.peer_told(4242, "host") == ("::1", 4242)
+    assert config.join_addresses == (("a", 9093), ("fe80::1", 9193))
+    everywhere = BrokerConfig.of(peer_listener="0.0.0.0:9093")
+    assert everywhere.peer_told(9093, "host") == ("host", 9093)
+    told = BrokerConfig.of(peer_listener=":9093", peer_advertised="broker-1:19093")
+    assert told.peer_told(9093, "host") == ("broker-1", 19093)
+    assert BrokerConfig().peer_address is None
+
+
+def test_a_fixed_set_of_peers_is_read_in_order() -> None:
+    config = BrokerConfig.of(
+        cluster_peers="3@c:9093, 1@a:9093,2@b:9093", node_id=2, peer_listener=":9093"
+    )
+    assert config.peers_by_id == {1: ("a", 9093), 2: ("b", 9093), 3: ("c", 9093)}
+    assert [*config.peers_by_id] == [1, 2, 3]
+    assert BrokerConfig().peers_by_id == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"cluster_join": "a:1"}, "peer.listener: must be set for a broker that joins others"),
+        ({"cluster_join": "a", "peer_listener": ":0"}, "'a' is not of the form host:port"),
+        ({"cluster_join": ":1", "peer_listener": ":0"}, "':1' is no address"),
+        ({"cluster_join": "a:0", "peer_listener": ":0"}, "'a:0' is no address"),
+        ({"peer_listener": "a:70000"}, "port of 'a:70000' is greater"),
+        ({"peer_listener": "9093"}, "'9093' is not of the form host:port"),
+        ({"peer_listener": ":1", "peer_advertised": "0.0.0.0:1"}, "is no address that another"),
+        ({"cluster_peers": "1@a:1,1@b:1", "peer_listener": ":1"}, "broker 1 appears twice"),
+        ({"cluster_peers": "1@a:1,2@a:1", "peer_listener": ":1"}, "its own address"),
+        ({"cluster_peers": "a:1", "peer_listener": ":1"}, "not of the form id@host:port"),
+        ({"cluster_peers": "2@a:1", "peer_listener": ":1"}, "node.id 1 is not among them"),
+        (
+            {"cluster_bootstrap": True, "cluster_join": "a:1", "peer_listener": ":1"},
+            "only one of cluster.bootstrap, cluster.join and cluster.peers",
+        ),
+        ({"peer_reconnect_backoff_ms": 600}, "greater than peer.reconnect.backoff.max.ms"),
+        ({"peer_silence_max_ms": 10}, "at least 1000"),
+    ],
+)
+def test_settings_of_a_cluster_that_do_not_hold(fields: dict[str, object], problem: str) -> None:
+    found = problems(**fields)
+    assert len(found) == 1
+    assert problem in found[0]
