@@ -105,6 +105,8 @@ class State(NamedTuple):
     marks: Marks
     segments: tuple[SegmentState, ...]
     damage: tuple[Damage, ...]
+    is_recovering: bool = False
+    """It may have lost unsynced records in this life or a former one, and was not well since."""
 
 
 class Hard(NamedTuple):
@@ -243,7 +245,7 @@ def encode_state(item: State) -> bytes:
         item.as_of,
         item.topic_id.bytes,
         item.partition,
-        item.is_async,
+        item.is_async | item.is_recovering << 1,
         item.epoch,
         *_vote_fields(item.vote),
         item.log_start,
@@ -379,7 +381,7 @@ def _decode_close(buf: Buffer, position: int) -> Close:
 
 def _decode_state(buf: Buffer, position: int) -> State:
     fields = _STATE.unpack_from(buf, position)
-    uid, as_of, topic_id, partition, is_async, epoch, node, directory = fields[:8]
+    uid, as_of, topic_id, partition, flags, epoch, node, directory = fields[:8]
     log_start, end_offset, c_epoch, c_change, c_offset = fields[8:13]
     mark_count, segment_count, damage_count = fields[13:]
     position += _STATE.size
@@ -395,7 +397,7 @@ def _decode_state(buf: Buffer, position: int) -> State:
         as_of,
         _topic_id(topic_id),
         partition,
-        bool(is_async),
+        bool(flags & 1),
         epoch,
         _vote(node, directory),
         log_start,
@@ -404,6 +406,7 @@ def _decode_state(buf: Buffer, position: int) -> State:
         Marks(tuple(marks)),
         segments,
         tuple(Damage._make(d) for d in _DAMAGE.iter_unpack(raw)),
+        bool(flags & 2),
     )
 
 

@@ -113,6 +113,7 @@ class Layout:
         "directory_changed",
         "flushed_base",
         "is_async",
+        "is_recovering",
         "life",
         "partition",
         "readable_end",
@@ -131,6 +132,9 @@ class Layout:
         self.settings = settings
         self.is_async = state.is_async
         self.damage = state.damage
+        self.is_recovering = state.is_recovering
+        """An async log that may have lost acknowledged records: grants no vote, does not stand.
+        Whoever knows it to be well again says so, and asks for a flush."""
         self.commit: Position = state.commit
         """A hint that is stored with the log; the broker sets it, nobody relies on it."""
         self._begun = Begun(state)
@@ -461,6 +465,7 @@ class Layout:
             begun.marks,
             tuple(segment.state() for segment in self.segments_list),
             self.damage,
+            self.is_recovering,
         )
 
     def flushed_note(self, as_of: int) -> items.Flushed:

@@ -120,7 +120,6 @@ class Log(Layout):
         "epoch",
         "is_dropped",
         "is_forgotten",
-        "is_recovering",
         "log_start",
         "marks",
         "stable_end",
@@ -136,8 +135,6 @@ class Log(Layout):
         self.vote: Voter | None = state.vote
         self.marks = state.marks
         self.log_start = state.log_start
-        self.is_recovering = False
-        """An async log that may have lost acknowledged records: grants no vote, does not stand."""
         self.is_forgotten = False
         """Of a directory that may have forgotten promises: comes back as a learner."""
         self.is_dropped = False

@@ -47,7 +47,7 @@ class RecoveredLog:
 
     def make_log(self, host: Host) -> Log:
         log = Log(host, self.state, LogSettings(is_async=self.state.is_async))
-        log.is_recovering = self.is_recovering
+        log.is_recovering = log.is_recovering or self.is_recovering
         log.is_forgotten = self.is_forgotten
         for segment in log.segments_list:
             segment.trusted_bytes = min(self.trusted.get(segment.base, 0), segment.size)
@@ -116,7 +116,8 @@ class Restorer:
             image.state_number,
             # What was cut off an async log must not come back behind newer bytes.
             must_restate=image.was_async or len(damage) > len(image.known.damage),
-            is_recovering=image.was_async and self._is_unclean,
+            # Of a former life too: a restart of the process alone makes nothing well.
+            is_recovering=image.known.is_recovering or (image.was_async and self._is_unclean),
         )
         if damage:
             self._report.damaged.append(image.uid)

@@ -401,6 +401,26 @@ def test_async_keeps_what_was_flushed_through_a_power_cut_and_is_recovering() ->
         assert len(kept) >= 12
 
 
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_async_stays_recovering_until_somebody_says_that_it_is_well(is_clean: bool) -> None:
+    """A restart of the process alone, crashed or in order, brings nothing back."""
+    store = open_store(make_disk())
+    fill(store, make_log(store, ASYNC), 5)
+    again = restarted(store, power=True)
+    if is_clean:
+        again.close(0)
+    third = restarted(again, power=False)
+    (found,) = third.logs.values()
+    assert third.recovery.is_clean is is_clean
+    assert found.is_recovering
+    found.is_recovering = False
+    third.request_flush(found)
+    run_jobs(third, 100)
+    turn(third, 100)
+    (found,) = restarted(third, power=False).logs.values()
+    assert not found.is_recovering
+
+
 def test_async_after_a_clean_stop_is_well() -> None:
     store = open_store(make_disk())
     log = make_log(store, ASYNC)

@@ -268,6 +268,9 @@ class Driven:
     def durable(self, now: int) -> list[Envelope]:
         """The turn's sync returned: what may leave."""
         envelopes = self.core.durable(self.log.stable_end, now)
+        if self.log.is_recovering and not self.core.is_recovering:
+            self.log.is_recovering = False
+            self._host.store.request_flush(self.log)  # Else the next start would heal it again.
         self._perform(now)
         return envelopes
 

@@ -656,6 +656,30 @@ def test_an_async_group_loses_nothing_to_the_power_loss_of_a_minority() -> None:
     assert values(leader) == values(new) == [b"%d" % n for n in range(5)]
 
 
+def test_an_async_voter_that_is_not_well_yet_does_not_become_so_by_a_restart() -> None:
+    world = World(3)
+    settings = GroupSettings(log=LogSettings(segment_bytes=1000, is_async=True, flush_ms=100_000))
+    leader = world.elected(settings)
+    produce(leader, b"a")
+    world.settle()
+    bad, other = world.others(leader)
+    leader.kill()
+    other.kill()
+    bad.kill(FakeDisk.power_cut)
+    for _ in range(2):
+        bad.restart()
+        assert world.reopen(bad, settings).core.is_recovering
+        bad.kill()
+    for broker in (bad, leader, other):
+        broker.restart()
+        world.reopen(broker, settings)
+    world.pass_time(2000)
+    assert not bad.replica.core.is_recovering
+    bad.kill()
+    bad.restart()
+    assert not world.reopen(bad, settings).core.is_recovering
+
+
 def test_what_is_about_to_be_cut_is_not_shown_though_the_files_still_have_it() -> None:
     """A follower learns of the commit point and of its own wrong tail in one message."""
     world = World(3)
