@@ -62,9 +62,19 @@ class Injector:
             self.pairs[role, fault] = None
         self.world.say(fault, broker)
 
+    def _is_troubled(self, broker: "Broker") -> bool:
+        return not broker.is_serving or self.world.network.is_cut_off(broker.number)
+
+    def _is_enough(self) -> bool:
+        """Whether as many brokers are in trouble as this seed bears."""
+        brokers = self.world.brokers.values()
+        return sum(map(self._is_troubled, brokers)) >= self.world.mix.trouble_max
+
     def _any_up(self) -> "Broker | None":
         """Mostly anybody; often a leader, for those have the most to lose."""
         up = [b for b in self.world.brokers.values() if b.is_up and not b.is_paused]
+        if self._is_enough():
+            up = [broker for broker in up if self._is_troubled(broker)]
         if not up:
             return None
         if self.rng.random() < 0.5:
@@ -185,7 +195,7 @@ class Injector:
         self._after(range_ms, self.world.network.heal, ways)
 
     def cut_one_way(self) -> bool:
-        if len(self.world.brokers) < 2:
+        if len(self.world.brokers) < 2 or self._is_enough():
             return False
         src, dst = self.rng.sample([*self.world.brokers], 2)
         self._note("cut_one_way", self.world.brokers[src])
@@ -195,7 +205,7 @@ class Injector:
     def split(self) -> bool:
         """Two camps that don't hear each other."""
         numbers = [*self.world.brokers]
-        if len(numbers) < 2:
+        if len(numbers) < 2 or self._is_enough():
             return False
         self.rng.shuffle(numbers)
         at = self.rng.randint(1, len(numbers) - 1)
@@ -220,6 +230,29 @@ class Injector:
         self._note("isolate", broker)
         self._cut(ways, (200, 3000))
         return True
+
+    def rotate(self) -> bool:
+        """One leader after the other is cut off, and the one before comes back in the same moment:
+        it meets those who went on without it, before their leader can tell it anything."""
+        topic = self._any_topic()
+        if topic is None or len(self.world.brokers) < 3 or self._is_enough():
+            return False
+        self._rotate(topic, [], self.rng.randint(2, 5))
+        return True
+
+    def _rotate(self, topic: "Topic", held: list[tuple[int, int]], times: int) -> None:
+        leaders = [b for b in self.world.brokers.values() if b.is_serving and b.leads(topic)]
+        ways: list[tuple[int, int]] = []
+        if leaders and times:
+            newest = max(leaders, key=lambda broker: broker.watched[topic.name].epoch)
+            others = [number for number in self.world.brokers if number != newest.number]
+            ways = [(newest.number, other) for other in others]
+            ways += [(other, newest.number) for other in others]
+            self._note("rotate", newest)
+        self.world.network.cut(ways)
+        self.world.network.heal(held)
+        if times:
+            self._after((400, 1600), self._rotate, topic, ways, times - 1)
 
     def slow_link(self) -> bool:
         if len(self.world.brokers) < 2:

@@ -272,6 +272,10 @@ class Network:
 
     # ---- faults
 
+    def is_cut_off(self, number: int) -> bool:
+        """Whether some direction to or from this host is cut."""
+        return any(way.cuts for pair, way in self.ways.items() if number in pair)
+
     def cut(self, ways: Sequence[tuple[int, int]]) -> None:
         for way in ways:
             self.ways[way].cuts += 1

@@ -5,10 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from sim.swarm import Mix
-from sim.world import World
-
-OPERATIONS_MIN = 1000
-FAULTS_MIN = 20
+from sim.world import FAULTS_MIN, OPERATIONS_MIN, World
 
 
 @dataclass

@@ -2,6 +2,8 @@
 
 A cluster in which everything happens all the time hides bugs that need one kind of trouble and peace
 otherwise. So each seed has its own subset of faults at its own rates, its own size, network and disks.
+Most seeds trouble only so many brokers at a time that the others go on: a cluster that is always down
+makes no history that could go wrong.
 All sizes are small: rolling, cleaning, recycling, trimming and resets happen in every seed.
 """
 
@@ -21,6 +23,7 @@ FAULTS: dict[str, float] = {
     "cut_one_way": 2.0,
     "split": 2.0,
     "isolate": 2.0,
+    "rotate": 1.5,
     "slow_link": 1.0,
     "flap": 1.0,
     "reset_link": 2.0,
@@ -55,6 +58,8 @@ class Mix:
     sync_ms: tuple[int, int] = (1, 4)
     faults: dict[str, float] = field(default_factory=dict)
     fault_every_ms: int = 350
+    trouble_max: int = 99
+    """Brokers that are down, stopped or cut off at the same time; more only by accident."""
     producers: int = 3
     consumers: int = 3
     produce_every_ms: int = 40
@@ -86,6 +91,7 @@ def draw(seed: int) -> Mix:
     factor = min(brokers, rng.choice((1, 2, 3, 3, 3, 3, 4, 5)))
     async_rate = rng.choice((0, 0, 0, 0, 0.5, 1))
     every = rng.choice((150, 250, 350))
+    trouble_max = rng.choice((1, 1, 2, (brokers - 1) // 2, 99)) or 1
     producers = rng.randint(2, 5)
     consumers = rng.randint(1, 4)
     return Mix(
@@ -97,6 +103,7 @@ def draw(seed: int) -> Mix:
         sync_ms=rng.choice(((0, 1), (1, 4), (1, 4), (5, 30), (1, 60))),
         faults=_draw_faults(rng),
         fault_every_ms=every,
+        trouble_max=trouble_max,
         producers=producers,
         consumers=consumers,
         produce_every_ms=13 * producers,

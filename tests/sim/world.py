@@ -36,6 +36,10 @@ PROGRESS_MS = 10_000
 SETTLE_MS = 60_000
 """Everything must be equal within this after all faults are over."""
 PROBE_MS = 100
+OPERATIONS_MIN = 1000
+FAULTS_MIN = 20
+DURATION_MAX_MS = 60_000
+"""A seed's budget is work, not time: so many operations of clients, so many faults."""
 CALM = Weather(delay_ms=(0, 2))
 
 
@@ -116,9 +120,14 @@ class World:
         with no_collections():
             self.begin()
             self.clock.run(self.mix.duration_ms)
+            while self._is_weak() and self.clock.now < DURATION_MAX_MS:
+                self.clock.run(self.clock.now + 1000)
             self.heal_majority()
             self.heal_all()
         return self
+
+    def _is_weak(self) -> bool:
+        return self.operations < OPERATIONS_MIN or self.faults.count < FAULTS_MIN
 
     def begin(self) -> None:
         self.say("seed", self.seed, self.mix)
