@@ -65,6 +65,9 @@ class Host(Protocol):
     def touched(self, replica: Any, now: int) -> None:
         """Something was staged or decided: the next turn must look at it."""
 
+    def appended(self, replica: Any, now: int) -> None:
+        """The same after a leader's own append, which changes nothing else."""
+
     def count(self, event: str) -> None:
         """Something rare happened."""
 

@@ -367,6 +367,15 @@ class GroupNode:
         self._dirty[replica] = None
         self.wake()
 
+    def appended(self, replica: Replica, now: int) -> None:
+        """After an append of its own a leader is as it was, but for what it has to say."""
+        self._dirty[replica] = None
+        self._waiting[replica] = None
+        if self._sweep_at is None:
+            self._sweep_at = now + self.settings.sweep_ms
+        self._sender.waiting[replica] = None
+        self.wake()
+
     def _look(self, replica: Replica, now: int) -> None:
         """See what changed: whom it leads or follows, who belongs to it, when it must be served."""
         members = replica.members()

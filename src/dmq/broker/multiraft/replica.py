@@ -61,7 +61,7 @@ class Replica(Driven):
         if has_changed and self.watch is not None:
             self.watch.moved()
         if self.acks.has_committed:
-            self.acks.answer(lambda p: self._verdict(p, now))
+            self._answer(now)
         if self._trims:
             self._answer_trims()
 
@@ -84,13 +84,18 @@ class Replica(Driven):
                 answer.fail(NotLeaderError(self.core.leader, self.core.epoch))
         self.fetches.wake_all()
 
-    def _verdict(self, p: Position, now: int) -> ErrorCode | None:
-        """What to say of a committed append (SPEC §4); None: wait for more disks."""
-        core = self.core
-        voters_count = len(core.voters)
+    def _answer(self, now: int) -> None:
+        """Answer what is committed, if the topic does not want it on more disks (SPEC §4)."""
+        voters_count = len(self.core.voters)
         least = min(self.settings.min_insync_replicas, voters_count)
         if least <= majority(voters_count):
-            return ErrorCode.NONE
+            self.acks.answer_all()
+        else:
+            self.acks.answer(lambda p: self._verdict(p, least, now))
+
+    def _verdict(self, p: Position, least: int, now: int) -> ErrorCode | None:
+        """What to say of a committed append that must be on `least` disks; None: wait for more."""
+        core = self.core
         if not core.is_leader:
             # It is committed, but nobody can say here how many have it.
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -145,7 +150,7 @@ class Replica(Driven):
             self._check_in_sync(now)
         append = self._append(batch, append_time, ALL if acks == ALL else OWN)
         self.acks.park(append)
-        self._host.touched(self, now)
+        self._host.appended(self, now)
         return append
 
     def propose(self, batch: bytearray, now: int, on_done: OnAppended | None = None) -> Position:
@@ -186,9 +191,14 @@ class Replica(Driven):
         return ParkedAppend(base_offset, append_time, len(batch), position, acks)
 
     def when_committed(self, callback: OnAppended) -> None:
-        """Call when all that the log holds now is settled; at once if it is."""
+        """Call when all that the log holds now is settled; at once if it is.
+
+        A group that nobody has led yet holds nothing that is: the first leader settles it.
+        """
         end = self.core.end
-        if end <= self.core.commit:
+        if end.epoch == 0:
+            end = end._replace(change=end.change + 1)
+        elif end <= self.core.commit:
             callback(ErrorCode.NONE)
             return
         waiting = ParkedAppend(end.offset, -1, 0, end, ALL)

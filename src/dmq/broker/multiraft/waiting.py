@@ -165,6 +165,12 @@ class Acks:
                 return
             queue.popleft().tell(code)
 
+    def answer_all(self) -> None:
+        """All that is committed is on as many disks as anybody wants."""
+        queue = self._committed
+        while queue:
+            queue.popleft().tell(ErrorCode.NONE)
+
     def expire(self, now: int) -> None:
         """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on."""
         for queue in (self._own, self._uncommitted, self._committed):
