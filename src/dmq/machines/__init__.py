@@ -10,6 +10,7 @@
     topics.py       creating and deleting topics, adding partitions
     reassignments.py  moving partitions to other brokers
     targets.py      what all this wants of Raft groups: who shall vote
+    planning.py     plans for moving replicas, for any Kafka cluster
     configs.py      altering configs
     cluster.py      the cluster machine itself
 
