@@ -19,6 +19,8 @@ _MODULES = {
     "topic": "dmq.cli.topic",
     "produce": "dmq.cli.produce",
     "consume": "dmq.cli.consume",
+    "cluster": "dmq.cli.cluster",
+    "partition": "dmq.cli.partition",
     "doctor": "dmq.cli.doctor",
     "config": "dmq.cli.config",
     "log": "dmq.cli.log",

@@ -1,6 +1,7 @@
 """`dmq config list|show`: every setting of brokers, topics and groups, from the tables in `config`.
 
-Owns the words around them; the settings' own words live with their definitions. Needs no cluster.
+Owns the words around them; the settings' own words live with their definitions. Needs no cluster. The
+commands that read and change settings of a running cluster are in `config_values`.
 """
 
 import difflib
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dmq.cli import config_values
 from dmq.cli.command import command
 from dmq.cli.completing import setting_names
 from dmq.cli.exits import not_found, usage
@@ -25,8 +27,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    help="Explain every setting of brokers, topics and groups.",
+    help="Explain every setting of brokers, topics and groups; read and change them.",
 )
+app.registered_commands += config_values.app.registered_commands
 
 TABLES = {"broker": BROKER, "topic": TOPIC, "group": GROUP}
 IMPORTANCES = ("high", "medium", "low")

@@ -20,15 +20,24 @@ UP = {
 }
 SERVE = {
     "--config": "config",
+    "--data": "data",
+    "--host": "host",
+    "--port": "port",
+    "--peer-port": "peer_port",
+    "--node-id": "node_id",
+    "--rack": "rack",
+    "--bootstrap": "bootstrap",
+    "--join": "join",
+    "--peers": "peers",
     "--set": "settings",
     "--quiet": "quiet",
     "-q": "quiet",
     "--json": "json",
     "--no-color": "no_color",
 }
-_FLAGS = ("quiet", "json", "no_color")
+_FLAGS = ("quiet", "json", "no_color", "bootstrap")
 _REPEATABLE = ("settings",)
-_NUMBERS = ("brokers", "port")
+_NUMBERS = ("brokers", "port", "peer_port", "node_id")
 
 
 def start(args: list[str]) -> int | None:

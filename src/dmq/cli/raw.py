@@ -24,8 +24,10 @@ _ANSWER_BYTES_MAX = 64 << 20
 class Exchange:
     """One connection on which a question is asked and its answer read, in turn."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S)
+    def __init__(
+        self, host: str, port: int, *, connect_timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> None:
+        self._socket = socket.create_connection((host, port), timeout=connect_timeout_s)
         self._correlation_id = 0
 
     def __enter__(self) -> "Exchange":
@@ -37,10 +39,17 @@ class Exchange:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
         self._socket.close()
 
-    def ask(self, key: int, version: int, request: Any) -> Any:
+    def ask(
+        self, key: int, version: int, request: Any, timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> Any:
         """One request and its response. Raises OSError or ProtocolError."""
+        self._socket.settimeout(timeout_s)
         self._correlation_id += 1
         api = registry.api(key)
         header = registry.encode_request_header(key, version, self._correlation_id, "dmq-cli")
@@ -68,8 +77,13 @@ class Exchange:
 def api_versions(host: str, port: int) -> dict[int, tuple[int, int]]:
     """API key → lowest and highest version. Raises OSError or ProtocolError."""
     with Exchange(host, port) as exchange:
-        # Version 0 is understood by every broker there ever was.
-        response = exchange.ask(API_VERSIONS, 0, ApiVersionsRequest())
+        return versions_of(exchange)
+
+
+def versions_of(exchange: Exchange) -> dict[int, tuple[int, int]]:
+    """API key → lowest and highest version. Raises OSError or ProtocolError."""
+    # Version 0 is understood by every broker there ever was.
+    response = exchange.ask(API_VERSIONS, 0, ApiVersionsRequest())
     if response.error_code:
         raise ProtocolError(f"ApiVersions was refused with error {response.error_code}")
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}

@@ -1,13 +1,15 @@
 """Starts a broker in this process, for `dmq up` and `dmq serve`, and speaks for it.
 
-Owns the settings' way into the broker, the ready banner, the temporary data directory of `up` and
-the sentences for a start that failed. The broker itself is `dmq.doors.serve.run_broker`. Imports
-little at the top and the rest when it is needed: all of it counts towards the time to ready.
+Owns the settings' way into the broker, the temporary data directory of `up` and the sentences for a
+start that failed. The broker itself is `dmq.doors.serve.run_broker`, several of them `up_many`; what
+they say when they are ready is in `banner`. Imports little at the top and the rest when it is needed:
+all of it counts towards the time to ready.
 """
 
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dmq.cli.exits import CommandError, Exit, not_found, usage
@@ -15,10 +17,15 @@ from dmq.cli.fast import Options
 from dmq.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
+    from dmq.cli.up_many import Brokers
     from dmq.config.broker import BrokerConfig
     from dmq.doors.serve import Ready
 
 DURABILITIES = ("sync", "async")
+DEFAULT_HOST = "127.0.0.1"
+PEER_PORT = 9093
+BROKERS_MAX = 15
+"""Of `dmq up`: more than a terminal's worth of brokers is no playground."""
 NOT_SETTINGS = (
     "DMQ_BOOTSTRAP_SERVERS",
     "DMQ_CLIENT_CONFIG",
@@ -32,11 +39,6 @@ _UP_JOURNAL = {"journal.max.bytes": 64 << 20, "journal.file.bytes": 16 << 20}
 _DATA_NAMES = ("log.dirs", "log.dir", "data.dir")
 _UP_VOICE = {"logging.level": "warning"}
 """The banner says the rest."""
-
-_DURABILITY_MEANS = {
-    "sync": "an acknowledged record is on disk",
-    "async": "an acknowledged record may be lost when the machine fails",
-}
 
 
 def up(options: Options) -> int:
@@ -52,11 +54,8 @@ def serve(options: Options) -> int:
 def _up(options: Options) -> int:
     _refuse_optimized()
     brokers = int(str(options.get("brokers", 1)))
-    if brokers != 1:
-        raise CommandError(
-            f"{brokers} brokers can't form a cluster yet: this version runs one broker",
-            hint="Leave out --brokers.",
-        )
+    if not 1 <= brokers <= BROKERS_MAX:
+        raise usage(f"--brokers {brokers} is not a number from 1 to {BROKERS_MAX}")
     flags: dict[str, Any] = {"port": options.get("port"), "durability": options.get("durability")}
     if flags["durability"] not in (None, *DURABILITIES):
         raise usage(f"--durability {flags['durability']!r} is unknown", "Use sync or async.")
@@ -66,16 +65,49 @@ def _up(options: Options) -> int:
             flags |= defaults
     if "data" in options:
         flags["log.dirs"] = _named(options["data"], "--data")
+    run = _run if brokers == 1 else partial(_run_many, brokers, flags)
     if any(name in flags or _variable(name) in os.environ for name in _DATA_NAMES):
-        return _run(_config(flags), options, is_temporary=False)
+        return run(_config(flags), options, is_temporary=False)
     import shutil
-    import tempfile
 
-    flags["log.dirs"] = tempfile.mkdtemp(prefix="dmq-up-")
+    from dmq.cli.leftovers import new_directory
+
+    flags["log.dirs"] = new_directory()
     try:
-        return _run(_config(flags), options, is_temporary=True)
+        return run(_config(flags), options, is_temporary=True)
     finally:
         shutil.rmtree(flags["log.dirs"], ignore_errors=True)
+
+
+def _run_many(
+    count: int,
+    flags: dict[str, Any],
+    config: "BrokerConfig",
+    options: Options,
+    *,
+    is_temporary: bool,
+) -> int:
+    """Brokers in processes of their own; `config` is that of the first, and has been checked."""
+    from dmq.cli.up_many import Brokers
+
+    def on_ready(brokers: "Brokers") -> None:
+        from dmq.cli.banner import announce_many
+
+        announce_many(brokers, config, options, is_temporary)
+        if is_temporary:
+            _remove_leftovers(config.data_dir)
+
+    shared = {name: value for name, value in flags.items() if name not in _DATA_NAMES}
+    return Brokers(count, config.port, config.data_dir).run(shared, on_ready)
+
+
+def _remove_leftovers(keep: str) -> None:
+    """Beside the brokers: folders of those that were killed."""
+    import threading
+
+    from dmq.cli.leftovers import remove
+
+    threading.Thread(target=remove, args=(keep,), daemon=True).start()
 
 
 def _serve(options: Options) -> int:
@@ -83,7 +115,59 @@ def _serve(options: Options) -> int:
     path = _named(options["config"], "--config") if "config" in options else None
     if path and not os.path.exists(str(path)):  # noqa: PTH110  pathlib is not imported yet.
         raise not_found(f"There is no configuration file {path!r}", "Give --config one.")
-    return _run(_config(_settings(options), str(path) if path else None), options)
+    return _run(_serve_config(_serve_flags(options), path), options)
+
+
+_SERVE_SETTINGS = {
+    "data": "log.dirs",
+    "host": "host",
+    "port": "port",
+    "peer_port": "peer.listener",
+    "node_id": "node.id",
+    "rack": "broker.rack",
+    "join": "cluster.join",
+    "peers": "cluster.peers",
+}
+"""Options of `serve` and the settings that they stand for."""
+
+
+def _serve_flags(options: Options) -> dict[str, Any]:
+    flags: dict[str, Any] = {}
+    for option, name in _SERVE_SETTINGS.items():
+        if option in options:
+            flags[name] = _named(options[option], "--" + option.replace("_", "-"))
+    if "peer_port" in options:
+        flags["peer.listener"] = f"{flags.get('host', DEFAULT_HOST)}:{options['peer_port']}"
+    if options.get("bootstrap"):
+        flags["cluster.bootstrap"] = "true"
+    ways = [f"--{way}" for way in ("bootstrap", "join", "peers") if way in options]
+    if len(ways) > 1:
+        raise usage(f"{' and '.join(ways)} contradict each other", "A broker has one way in.")
+    return flags | _settings(options)
+
+
+def _serve_config(flags: dict[str, Any], path: str | None) -> "BrokerConfig":
+    """A broker that is to be part of a cluster has a door for the others, also if nobody says so."""
+    usual = _usual_peer_listener(flags)
+    if not usual or "peer.listener" in flags or _variable("peer.listener") in os.environ:
+        return _config(flags, path)
+    if path is not None:  # The file may say it; what is wrong with it is told below.
+        with suppress(ConfigError):
+            config = _config(flags, path)
+            if config.peer_listener:
+                return config
+    return _config(flags | {"peer.listener": usual}, path)
+
+
+def _usual_peer_listener(flags: dict[str, Any]) -> str:
+    """At the broker's own address of --peers, else at the usual port."""
+    if "cluster.peers" in flags:
+        own = f"{flags.get('node.id')}@"
+        peers = [each.strip() for each in str(flags["cluster.peers"]).split(",")]
+        return next((each.removeprefix(own) for each in peers if each.startswith(own)), "")
+    if "cluster.bootstrap" in flags or "cluster.join" in flags:
+        return f"{flags.get('host', DEFAULT_HOST)}:{PEER_PORT}"
+    return ""
 
 
 def _named(value: object, option: str) -> str:
@@ -155,8 +239,16 @@ def _run(config: "BrokerConfig", options: Options, *, is_temporary: bool = False
     log_to_stderr(config.logging_level, config.logging_format, is_quiet=bool(options.get("quiet")))
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+
+    def on_ready(ready: "Ready") -> None:
+        from dmq.cli.banner import announce
+
+        announce(ready, config, options, is_temporary)
+        if is_temporary:
+            _remove_leftovers(config.data_dir)
+
     try:
-        return run_broker(config, lambda ready: _announce(ready, config, options, is_temporary))
+        return run_broker(config, on_ready)
     except OSError as error:
         raise _explained(error, config) from error
 
@@ -177,62 +269,6 @@ def _explained(error: OSError, config: "BrokerConfig") -> CommandError:
         f"The broker can't start with the data directory {config.data_dir!r}: {error}",
         hint="Try `dmq doctor --data DIR`.",
     )
-
-
-def _announce(ready: "Ready", config: "BrokerConfig", options: Options, is_temporary: bool) -> None:
-    total_s = max(_process_age_s() or ready.seconds, ready.seconds)
-    if options.get("json"):
-        import json
-
-        facts = {
-            "event": "ready",
-            "bootstrap_servers": ready.bootstrap_servers,
-            "node_id": ready.node_id,
-            "cluster_id": ready.cluster_id,
-            "data_dir": os.path.abspath(ready.data_dir),  # noqa: PTH100
-            "temporary": is_temporary,
-            "durability": config.durability,
-            "seconds": round(total_s, 3),
-        }
-        print(json.dumps(facts), flush=True)
-    elif not options.get("quiet"):
-        print(banner(ready, config.durability, total_s, is_temporary, _bold(options)), flush=True)
-
-
-def banner(
-    ready: "Ready", durability: str, total_s: float, is_temporary: bool, bold: tuple[str, str]
-) -> str:
-    """What a person needs to know of a broker that is ready."""
-    from dmq import __version__
-
-    start, end = bold
-    kept = " (temporary: removed when the broker stops)" if is_temporary else ""
-    lines = [
-        f"{start}dmq {__version__} is ready{end} in {total_s:.2f} s"
-        f" ({ready.seconds:.2f} s of it the broker, the rest Python)",
-        f"  Kafka       {start}{ready.bootstrap_servers}{end}",
-        f"  cluster     {ready.cluster_id}, broker {ready.node_id}",
-        f"  data        {ready.data_dir}{kept}",
-        f"  durability  {durability}: {_DURABILITY_MEANS[durability]}",
-        "  stop        Ctrl-C",
-    ]
-    return "\n".join(lines)
-
-
-def _bold(options: Options) -> tuple[str, str]:
-    plain = options.get("no_color") or "NO_COLOR" in os.environ or not sys.stdout.isatty()
-    return ("", "") if plain else ("\x1b[1m", "\x1b[0m")
-
-
-def _process_age_s() -> float | None:
-    """Since the system started this process, the interpreter's own start counted in; Linux only."""
-    try:
-        with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:  # noqa: PTH123
-            # The name (field 2) may contain anything but ends at the last bracket.
-            ticks = int(stat.read().rpartition(")")[2].split()[19])
-            return float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _to_exit_code(options: Options, call: Any) -> int:

@@ -1,4 +1,4 @@
-"""`dmq up`: a broker in this terminal. The options as typer sees them; `start` does the work.
+"""`dmq up`: a broker, or a few, in this terminal. The options as typer sees them; `start` does the work.
 
 In its plain form the command does not come this way (see `fast`): this is for `--help`, for slips
 and for completion. The options here and in `fast.UP` are the same; a test holds them together.
@@ -22,6 +22,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
     "up",
     """
     dmq up
+    dmq up --brokers 3
     dmq up --data ./data --port 19092
     dmq up --durability async --set num.partitions=6 --set logging.level=debug
     """,
@@ -30,7 +31,10 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 def up(
     session: Session,
     brokers: Annotated[
-        int, typer.Option("--brokers", metavar="N", min=1, help="How many; this version runs one.")
+        int,
+        typer.Option(
+            "--brokers", metavar="N", min=1, help="How many; more than one form a cluster."
+        ),
     ] = 1,
     data: Annotated[
         str | None,
@@ -55,10 +59,11 @@ def up(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `dmq config list`."),
     ] = None,
 ) -> Exit:
-    """Start a broker here and now; Ctrl-C stops it.
+    """Start a broker here and now, or a cluster of them; Ctrl-C stops it.
 
     Without --data its records live in a temporary folder that is removed at the end. Settings also
-    come from DMQ_ variables, like DMQ_NUM_PARTITIONS. For a service use `dmq serve`.
+    come from DMQ_ variables, like DMQ_NUM_PARTITIONS. Several brokers are processes of their own, with
+    ports 10 apart; one that is killed is reported, and the others go on. For a service use `dmq serve`.
     """
     from dmq.cli import start
 

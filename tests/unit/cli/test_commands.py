@@ -14,7 +14,9 @@ from dmq.cli.exits import Exit
 
 GROUPS = {
     "topic": ["create", "list", "describe", "alter", "delete"],
-    "config": ["list", "show"],
+    "cluster": ["status", "rebalance", "decommission", "transfer-leader", "elect"],
+    "partition": ["recover"],
+    "config": ["list", "show", "set", "unset", "describe"],
     "log": ["dump"],
 }
 

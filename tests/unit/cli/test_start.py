@@ -9,10 +9,11 @@ import pytest
 import typer
 
 from dmq.cli import app as tree
-from dmq.cli import fast, start
+from dmq.cli import banner, fast, start
 from dmq.cli.app import run
 from dmq.cli.exits import Exit
 from dmq.cli.fast import SERVE, UP, parse
+from dmq.config.broker import BrokerConfig
 from dmq.doors.serve import Ready
 
 READY = Ready(1, "abc", "/data", {"PLAINTEXT": ("127.0.0.1", 9092)}, 0.05, "nothing to recover")
@@ -67,9 +68,10 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
     return err
 
 
-def test_more_brokers_are_not_there_yet(capsys: pytest.CaptureFixture[str]) -> None:
-    assert start.up({"brokers": "3"}) == Exit.FAILURE
-    assert "3 brokers can't form a cluster yet" in error_of(capsys)
+@pytest.mark.parametrize("count", ["0", "16"])
+def test_so_many_brokers_and_no_more(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start.up({"brokers": count}) == Exit.USAGE
+    assert "from 1 to 15" in error_of(capsys)
 
 
 def test_an_unknown_durability(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,14 +155,71 @@ def test_assertions_can_not_be_turned_off() -> None:
 
 
 def test_the_banner_says_what_a_person_needs() -> None:
-    text = start.banner(READY, "async", 0.31, True, ("", ""))
+    text = banner.banner(READY, "async", 0.31, True, ("", ""))
     assert "ready in 0.31 s" in text
     assert "127.0.0.1:9092" in text
     assert "temporary" in text
     assert "may be lost" in text
-    assert "temporary" not in start.banner(READY, "sync", 0.31, False, ("", ""))
+    assert "temporary" not in banner.banner(READY, "sync", 0.31, False, ("", ""))
 
 
 def test_the_typer_road_leads_to_the_same_place(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["up", "--brokers", "2"]) == Exit.FAILURE
-    assert "can't form a cluster yet" in capsys.readouterr().err
+    assert run(["up", "--brokers", "99"]) == Exit.USAGE
+    assert "from 1 to 15" in capsys.readouterr().err
+
+
+# --- a broker among others -----------------------------------------------------------------------
+
+
+def served(monkeypatch: pytest.MonkeyPatch, *args: str) -> BrokerConfig:
+    """The configuration with which `dmq serve` would run."""
+    found: list[BrokerConfig] = []
+
+    def run_with(config: BrokerConfig, options: object) -> int:
+        found.append(config)
+        return 0
+
+    monkeypatch.setattr(start, "_run", run_with)
+    assert fast.start(["serve", *args]) == 0
+    assert run(["serve", *args]) == 0
+    fast_road, typer_road = found
+    assert fast_road == typer_road
+    return fast_road
+
+
+def test_the_first_broker_of_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = served(monkeypatch, "--bootstrap", "--data", "/d", "--port", "1", "--peer-port", "2")
+    assert config.cluster_bootstrap
+    assert (config.data_dir, config.port, config.peer_listener) == ("/d", 1, "127.0.0.1:2")
+
+
+def test_a_broker_that_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = served(monkeypatch, "--join", "a:1,b:2", "--host", "h", "--rack", "r")
+    assert config.cluster_join == ("a:1", "b:2")
+    assert (config.host, config.broker_rack, config.peer_listener) == ("h", "r", "h:9093")
+
+
+def test_one_of_a_fixed_set_listens_where_the_list_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = "1@a:9093,2@b:9103"
+    config = served(monkeypatch, "--peers", peers, "--node-id", "2")
+    assert config.cluster_peers == ("1@a:9093", "2@b:9103")
+    assert (config.node_id, config.peer_listener) == (2, "b:9103")
+    listener = "peer.listener=0.0.0.0:7"
+    config = served(monkeypatch, "--peers", peers, "--node-id", "2", "--set", listener)
+    assert config.peer_listener == "0.0.0.0:7"
+
+
+def test_a_broker_alone_has_no_door_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert served(monkeypatch).peer_listener == ""
+
+
+def test_a_broker_has_one_way_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fast.start(["serve", "--bootstrap", "--join", "a:1"]) == Exit.USAGE
+    assert "--bootstrap and --join" in error_of(capsys)
+
+
+def test_the_help_shows_three_brokers_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("dmq serve --join") == 2
+    assert text.count("dmq serve --peers") == 3

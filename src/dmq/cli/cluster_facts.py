@@ -1,0 +1,295 @@
+"""What a cluster looks like, gathered for people and for plans: brokers, partitions, quorum, moves.
+
+Owns the values that `dmq cluster status` shows, and their JSON. Asks with as few requests as there
+can be: Metadata, DescribeCluster, DescribeQuorum, ListPartitionReassignments, and each live broker
+for its disks. Never prints.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dmq.cli.cluster_wire import ClusterWire, Move, Where
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What lies on a broker's disks; None where it does not say."""
+
+    log_bytes: int
+    total_bytes: int | None
+    free_bytes: int | None
+    sizes: dict[Where, int]
+    """By partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker, up or not. One that nobody has registered has no address."""
+
+    node: int
+    host: str | None
+    port: int | None
+    rack: str | None
+    is_up: bool
+    leaders: int
+    replicas: int
+    disk: Disk | None = None
+
+    @property
+    def address(self) -> str:
+        """host:port, or nothing."""
+        return "" if self.host is None else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition, by the metadata."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    offline: list[int]
+
+    @property
+    def where(self) -> Where:
+        return (self.topic, self.partition)
+
+    @property
+    def name(self) -> str:
+        """As people and commands write it."""
+        return f"{self.topic}:{self.partition}"
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader >= 0
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Fewer in sync than there should be."""
+        return len(self.isr) < len(self.replicas)
+
+    @property
+    def is_led_as_preferred(self) -> bool:
+        return not self.has_leader or self.leader == self.replicas[0]
+
+    def as_json(self) -> dict[str, Any]:
+        """The stable schema."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "leader": self.leader if self.has_leader else None,
+            "leader_epoch": self.leader_epoch,
+            "replicas": self.replicas,
+            "in_sync_replicas": self.isr,
+            "offline_replicas": self.offline,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumMember:
+    """A broker's copy of the metadata log; `lag` in records behind the leader's end."""
+
+    node: int
+    is_voter: bool
+    log_end_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """Who keeps the metadata."""
+
+    leader: int
+    leader_epoch: int
+    high_watermark: int
+    members: list[QuorumMember]
+
+    @property
+    def voters(self) -> list[int]:
+        return [member.node for member in self.members if member.is_voter]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster at one moment."""
+
+    cluster_id: str | None
+    brokers: dict[int, Broker]
+    partitions: list[Partition]
+    topic_count: int
+    quorum: Quorum | None
+    moves: list[Move] = field(default_factory=list)
+
+    @property
+    def leaderless(self) -> list[Partition]:
+        return [each for each in self.partitions if not each.has_leader]
+
+    @property
+    def under_replicated(self) -> list[Partition]:
+        return [each for each in self.partitions if each.is_under_replicated]
+
+    @property
+    def not_preferred(self) -> list[Partition]:
+        return [each for each in self.partitions if not each.is_led_as_preferred]
+
+    @property
+    def down(self) -> list[Broker]:
+        return [broker for broker in self.brokers.values() if not broker.is_up]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Every broker is up and every partition has all its copies and a leader."""
+        return not (self.down or self.leaderless or self.under_replicated)
+
+    def partition(self, where: Where) -> Partition | None:
+        """The partition, if it exists."""
+        return next((each for each in self.partitions if each.where == where), None)
+
+
+def gather(wire: ClusterWire, *, disks: bool = True) -> Cluster:
+    """Ask for everything. `disks`: ask each broker for its disks as well."""
+    metadata = wire.metadata()
+    described = wire.cluster()
+    partitions = [
+        _partition(topic.name, each) for topic in metadata.topics for each in topic.partitions
+    ]
+    partitions.sort(key=lambda each: each.where)
+    brokers = _brokers(wire, described, partitions, disks=disks)
+    return Cluster(
+        cluster_id=described.cluster_id,
+        brokers=brokers,
+        partitions=partitions,
+        topic_count=len(metadata.topics),
+        quorum=_quorum(wire.quorum()),
+        moves=wire.moves(),
+    )
+
+
+def _partition(topic: str, told: Any) -> Partition:
+    return Partition(
+        topic,
+        told.partition_index,
+        told.leader_id,
+        told.leader_epoch,
+        told.replica_nodes,
+        told.isr_nodes,
+        told.offline_replicas,
+    )
+
+
+def _brokers(
+    wire: ClusterWire, described: Any, partitions: list[Partition], *, disks: bool
+) -> dict[int, Broker]:
+    leaders = Counter(each.leader for each in partitions)
+    replicas = Counter(node for each in partitions for node in each.replicas)
+    brokers: dict[int, Broker] = {}
+    for told in described.brokers:
+        is_up = not told.is_fenced
+        disk = _disk(wire.log_dirs(told.host, told.port)) if disks and is_up else None
+        brokers[told.broker_id] = Broker(
+            told.broker_id,
+            told.host,
+            told.port,
+            told.rack,
+            is_up,
+            leaders[told.broker_id],
+            replicas[told.broker_id],
+            disk,
+        )
+    for node in replicas:  # Placed on, but nobody tells of it: down, or forgotten too early.
+        if node not in brokers:
+            brokers[node] = Broker(node, None, None, None, False, leaders[node], replicas[node])
+    return dict(sorted(brokers.items()))
+
+
+def _disk(told: Any | None) -> Disk | None:
+    if told is None:
+        return None
+    sizes: dict[Where, int] = {}
+    for result in told.results:
+        for topic in result.topics:
+            for each in topic.partitions:
+                if not each.is_future_key:
+                    sizes[topic.name, each.partition_index] = each.partition_size
+    return Disk(
+        sum(sizes.values()),
+        _sum(result.total_bytes for result in told.results),
+        _sum(result.usable_bytes for result in told.results),
+        sizes,
+    )
+
+
+def _sum(values: Iterable[int]) -> int | None:
+    known = list(values)
+    return None if not known or min(known) < 0 else sum(known)
+
+
+def _quorum(told: Any | None) -> Quorum | None:
+    if told is None:
+        return None
+    copies = [(each, True) for each in told.current_voters]
+    copies += [(each, False) for each in told.observers]
+    end = max((each.log_end_offset for each, _ in copies), default=0)
+    members = [
+        QuorumMember(each.replica_id, is_voter, each.log_end_offset, end - each.log_end_offset)
+        for each, is_voter in copies
+    ]
+    return Quorum(told.leader_id, told.leader_epoch, told.high_watermark, members)
+
+
+def as_json(cluster: Cluster) -> dict[str, Any]:
+    """The stable schema of `dmq cluster status --json`."""
+    quorum = cluster.quorum
+    return {
+        "cluster_id": cluster.cluster_id,
+        "healthy": cluster.is_healthy,
+        "brokers": [_broker_json(broker) for broker in cluster.brokers.values()],
+        "metadata": None
+        if quorum is None
+        else {
+            "leader": quorum.leader if quorum.leader >= 0 else None,
+            "leader_epoch": quorum.leader_epoch,
+            "high_watermark": quorum.high_watermark,
+            "voters": quorum.voters,
+            "observers": [m.node for m in quorum.members if not m.is_voter],
+            "lag": {str(m.node): m.lag for m in quorum.members},
+        },
+        "topics": cluster.topic_count,
+        "partitions": len(cluster.partitions),
+        "leaderless": [each.as_json() for each in cluster.leaderless],
+        "under_replicated": [each.as_json() for each in cluster.under_replicated],
+        "not_led_by_preferred": len(cluster.not_preferred),
+        "moving": [move_json(move) for move in cluster.moves],
+    }
+
+
+def _broker_json(broker: Broker) -> dict[str, Any]:
+    disk = broker.disk
+    return {
+        "broker": broker.node,
+        "host": broker.host,
+        "port": broker.port,
+        "rack": broker.rack,
+        "up": broker.is_up,
+        "leaders": broker.leaders,
+        "replicas": broker.replicas,
+        "log_bytes": None if disk is None else disk.log_bytes,
+        "disk_total_bytes": None if disk is None else disk.total_bytes,
+        "disk_free_bytes": None if disk is None else disk.free_bytes,
+    }
+
+
+def move_json(move: Move) -> dict[str, Any]:
+    """A move that is under way."""
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "replicas": move.replicas,
+        "adding": move.adding,
+        "removing": move.removing,
+    }

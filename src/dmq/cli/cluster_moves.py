@@ -1,0 +1,108 @@
+"""Carrying out a plan of moves: so many partitions at a time, watched until the last has arrived.
+
+Owns the submission of moves, the progress of them, and the words when one can't start or does not
+get on. A move belongs to the cluster once it was taken: a command that ends early stops nothing, and
+the same command begun again finds the rest. Never decides where anything goes.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dmq.cli.cluster_wire import ClusterWire, Outcome, Where
+from dmq.cli.exits import CommandError
+from dmq.cli.output import Progress, count_of
+from dmq.cli.session import Session
+
+LOOK_AGAIN_S = 0.3
+QUIET_S = 30.0
+"""After so long without progress a person is told what is waited for."""
+
+Plan = Mapping[Where, Sequence[int]]
+"""The replicas that partitions shall have, in order of preference."""
+
+
+@dataclass(slots=True)
+class Carried:
+    """How a plan went."""
+
+    moved: list[Where] = field(default_factory=list)
+    refused: list[Outcome] = field(default_factory=list)
+
+
+def carry_out(
+    session: Session,
+    wire: ClusterWire,
+    plan: Plan,
+    *,
+    at_once: int,
+    timeout_s: float | None,
+    begun: Plan | None = None,
+) -> Carried:
+    """Move everything in the plan, `at_once` partitions at a time, and wait for what was `begun`
+    before too. Raises CommandError when the time is over; what was begun goes on in the cluster."""
+    carried = Carried()
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    waiting = dict(plan)
+    under_way = dict(begun or {})
+    with session.output.progress("moving partitions", len(plan) + len(under_way)) as progress:
+        watch = _Watch(session, deadline)
+        while waiting or under_way:
+            free = list(waiting)[: max(0, at_once - len(under_way))]
+            if free:
+                next_ones = {where: waiting.pop(where) for where in free}
+                under_way |= _begin(wire, next_ones, carried, progress)
+            arrived = _arrived(wire, under_way)
+            for where in arrived:
+                del under_way[where]
+                carried.moved.append(where)
+                progress.advance(1)
+            watch.look(len(arrived) + len(free), under_way)
+            if under_way and not arrived:
+                time.sleep(LOOK_AGAIN_S)
+    return carried
+
+
+def _begin(
+    wire: ClusterWire, begun: Plan, carried: Carried, progress: Progress
+) -> dict[Where, Sequence[int]]:
+    """Those of `begun` that the cluster took."""
+    taken = dict(begun)
+    for outcome in wire.reassign(begun):
+        if outcome.code:
+            taken.pop((outcome.topic, outcome.partition), None)
+            carried.refused.append(outcome)
+            progress.advance(1)
+    return taken
+
+
+def _arrived(wire: ClusterWire, under_way: Mapping[Where, Sequence[int]]) -> list[Where]:
+    moving = {(move.topic, move.partition) for move in wire.moves()}
+    return [where for where in under_way if where not in moving]
+
+
+class _Watch:
+    """Tells a person when nothing gets on, once for each standstill."""
+
+    def __init__(self, session: Session, deadline: float | None) -> None:
+        self._session = session
+        self._deadline = deadline
+        self._last = time.monotonic()
+        self._has_told = False
+
+    def look(self, news: int, under_way: Mapping[Where, Sequence[int]]) -> None:
+        now = time.monotonic()
+        if self._deadline is not None and now > self._deadline:
+            raise CommandError(
+                f"{count_of(len(under_way), 'partition')} still moving when the time was over",
+                hint="They go on by themselves: see `dmq cluster status`, or call this again.",
+            )
+        if news:
+            self._last, self._has_told = now, False
+        elif now - self._last > QUIET_S and not self._has_told:
+            self._has_told = True
+            names = ", ".join(f"{topic}:{index}" for topic, index in list(under_way)[:5])
+            self._session.output.note(
+                f"waiting for {count_of(len(under_way), 'partition')}: {names}; is a broker that"
+                " gets a replica down? `dmq cluster status` tells"
+            )

@@ -1,0 +1,190 @@
+"""A cluster at the other end of `cluster_wire.ClusterWire`: what the commands ask for, it does.
+
+Answers are the wire's own messages. Moves of replicas take as many looks as `looks_per_move` says.
+The requests themselves are put to real brokers by the compatibility tests.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from dmq.cli.cluster_wire import Move, Outcome, Where
+from dmq.cli.exits import CommandError, Exit
+from dmq.errors import ErrorCode
+from dmq.wire.messages.k03_metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from dmq.wire.messages.k35_describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from dmq.wire.messages.k55_describe_quorum import ReplicaState, ResponsePartitionData
+from dmq.wire.messages.k60_describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+
+SIZE = 1000
+"""Bytes of each replica."""
+
+
+class FakeCluster:
+    """Brokers 1 to n in racks of their own, topics as {(topic, index): replicas}."""
+
+    def __init__(self, brokers: int, placed: Mapping[Where, Sequence[int]]) -> None:
+        self.registered = list(range(1, brokers + 1))
+        self.down: set[int] = set()
+        self.replicas = {where: list(nodes) for where, nodes in placed.items()}
+        self.leaders = {where: nodes[0] for where, nodes in placed.items()}
+        self.looks_per_move = 1
+        self.refuses: dict[Where, ErrorCode] = {}
+        self.log: list[tuple[Any, ...]] = []
+        self._moves: dict[Where, tuple[Move, int]] = {}
+
+    def stop(self, node: int) -> None:
+        """It is down; what it led is led by the next in line, if a majority is left."""
+        self.down.add(node)
+        for where, nodes in self.replicas.items():
+            up = [each for each in nodes if each not in self.down]
+            if 2 * len(up) <= len(nodes):
+                self.leaders[where] = -1
+            elif self.leaders[where] in self.down:
+                self.leaders[where] = up[0]
+
+    def isr(self, where: Where) -> list[int]:
+        if self.leaders[where] < 0:
+            return []
+        return [node for node in self.replicas[where] if node not in self.down]
+
+    # --- what ClusterWire does
+
+    def __enter__(self) -> "FakeCluster":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.log.append(("hang up",))
+
+    def metadata(self) -> MetadataResponse:
+        topics: dict[str, MetadataResponseTopic] = {}
+        for where, nodes in self.replicas.items():
+            topic = topics.setdefault(where[0], MetadataResponseTopic(0, where[0], partitions=[]))
+            topic.partitions.append(
+                MetadataResponsePartition(
+                    0,
+                    where[1],
+                    self.leaders[where],
+                    7,
+                    nodes,
+                    self.isr(where),
+                    [node for node in nodes if node in self.down],
+                )
+            )
+        return MetadataResponse(brokers=[], topics=list(topics.values()))
+
+    def cluster(self) -> DescribeClusterResponse:
+        return DescribeClusterResponse(
+            cluster_id="abc",
+            brokers=[
+                DescribeClusterBroker(node, "h", 9000 + node, f"r{node}", node in self.down)
+                for node in self.registered
+            ],
+        )
+
+    def quorum(self) -> ResponsePartitionData:
+        copies = [ReplicaState(node, log_end_offset=50 - node) for node in self.registered]
+        return ResponsePartitionData(
+            0, 0, None, self.registered[0], 3, 48, copies[:3], observers=copies[3:]
+        )
+
+    def log_dirs(self, host: str, port: int) -> DescribeLogDirsResponse:
+        topics = [
+            DescribeLogDirsTopic(topic, [DescribeLogDirsPartition(index, SIZE, 0, False)])
+            for (topic, index), nodes in self.replicas.items()
+            if port - 9000 in nodes
+        ]
+        return DescribeLogDirsResponse(
+            results=[DescribeLogDirsResult(0, "/d", topics, total_bytes=10**9, usable_bytes=10**8)]
+        )
+
+    def moves(self) -> list[Move]:
+        found = [move for move, _ in self._moves.values()]
+        for where, (move, looks) in list(self._moves.items()):
+            if looks > 1:
+                self._moves[where] = (move, looks - 1)
+            else:
+                del self._moves[where]
+                target = [node for node in move.replicas if node not in move.removing]
+                self.replicas[where] = target
+                if self.leaders[where] not in target:
+                    self.leaders[where] = target[0]
+        return found
+
+    def reassign(self, targets: Mapping[Where, Sequence[int] | None]) -> list[Outcome]:
+        self.log.append(("reassign", dict(targets)))
+        outcomes = []
+        for where, after in targets.items():
+            code = self.refuses.get(where, ErrorCode.NONE)
+            outcomes.append(Outcome(*where, code, "no" if code else ""))
+            if not code:
+                assert after is not None
+                self._begin(where, after)
+        return outcomes
+
+    def _begin(self, where: Where, after: Sequence[int]) -> None:
+        before = self.replicas[where]
+        adding = [node for node in after if node not in before]
+        removing = [node for node in before if node not in after]
+        if not adding and not removing:
+            self.replicas[where] = list(after)
+            return
+        everybody = [*after, *removing]
+        self.replicas[where] = everybody
+        self._moves[where] = (
+            Move(*where, everybody, adding, removing),
+            self.looks_per_move,
+        )
+
+    def elect(self, kind: int, wanted: Iterable[Where] | None) -> list[Outcome]:
+        asked = None if wanted is None else list(wanted)
+        self.log.append(("elect", kind, asked))
+        return [self._elect(kind, where) for where in (self.replicas if asked is None else asked)]
+
+    def _elect(self, kind: int, where: Where) -> Outcome:
+        if where not in self.replicas:
+            return Outcome(*where, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "unknown")
+        up = [node for node in self.replicas[where] if node not in self.down]
+        if kind == 1:
+            if self.leaders[where] >= 0:
+                return Outcome(*where, ErrorCode.ELECTION_NOT_NEEDED, "not needed")
+            if not up:
+                return Outcome(*where, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "nobody")
+            self.leaders[where] = up[0]
+            return Outcome(*where, 0, "")
+        preferred = self.replicas[where][0]
+        if self.leaders[where] == preferred:
+            return Outcome(*where, ErrorCode.ELECTION_NOT_NEEDED, "not needed")
+        if preferred in self.down:
+            return Outcome(*where, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "it is down")
+        self.leaders[where] = preferred
+        return Outcome(*where, 0, "")
+
+    def unregister(self, node: int) -> None:
+        self.log.append(("unregister", node))
+        if any(node in nodes for nodes in self.replicas.values()):
+            raise CommandError("it has replicas", code=Exit.FAILURE)
+        self.registered.remove(node)
+
+    def serve(self, monkeypatch: pytest.MonkeyPatch) -> "FakeCluster":
+        """Be what the commands reach."""
+        for module in ("cluster", "cluster_leaders", "partition"):
+            monkeypatch.setattr(f"dmq.cli.{module}.ClusterWire", lambda session: self)
+        monkeypatch.setattr("dmq.cli.cluster_moves.LOOK_AGAIN_S", 0.0)
+        return self

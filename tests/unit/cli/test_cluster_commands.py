@@ -1,0 +1,308 @@
+"""`dmq cluster` and `dmq partition`: what they ask of a cluster, what they say, how they end."""
+
+import json
+from typing import Any
+
+import pytest
+from unit.cli.fake_cluster import SIZE, FakeCluster
+
+from dmq.cli.app import run
+from dmq.cli.exits import Exit
+
+A, B, C = ("t", 0), ("t", 1), ("u", 0)
+
+
+def three(monkeypatch: pytest.MonkeyPatch, brokers: int = 3) -> FakeCluster:
+    placed = {A: [1, 2, 3], B: [2, 3, 1], C: [3, 1, 2]}
+    return FakeCluster(brokers, placed).serve(monkeypatch)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *args: str, code: int = Exit.OK) -> Any:
+    assert run([*args, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+# --- status
+
+
+def test_a_healthy_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three(monkeypatch)
+    assert run(["cluster", "status", "--check"]) == Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "cluster abc: healthy"
+    assert "3 brokers, 2 topics, 3 partitions" in lines[1]
+    assert "metadata led by 1 (epoch 3), voters 1,2,3" in lines[2]
+    assert lines[3].split()[:5] == ["BROKER", "ADDRESS", "RACK", "STATE", "METADATA"]
+    assert lines[4].split()[:7] == ["1", "h:9001", "r1", "up", "leader", "1", "3"]
+    assert len(lines) == 7
+
+
+def test_trouble_is_told_the_worst_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.replicas[C] = [3, 1]
+    cluster.stop(3)
+    assert run(["cluster", "status", "--check"]) == Exit.FAILURE
+    text = capsys.readouterr().out
+    assert "not available in part" in text.splitlines()[0]
+    assert "1 broker down: 3" in text
+    assert "1 partition without a leader" in text
+    assert "3 partitions under-replicated" in text
+    assert text.index("Partitions without leader") < text.index("Partitions under-replicated")
+    assert "u:0" in text
+
+
+def test_status_for_programs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.stop(3)
+    told = printed(capsys, "cluster", "status")
+    assert not told["healthy"]
+    assert told["metadata"]["voters"] == [1, 2, 3]
+    assert told["metadata"]["observers"] == [4]
+    assert told["metadata"]["lag"] == {"1": 0, "2": 1, "3": 2, "4": 3}
+    third = told["brokers"][2]
+    assert (third["up"], third["leaders"], third["replicas"]) == (False, 0, 3)
+    assert third["log_bytes"] is None
+    first = told["brokers"][0]
+    assert (first["log_bytes"], first["disk_free_bytes"]) == (3 * SIZE, 10**8)
+    assert [each["topic"] for each in told["under_replicated"]] == ["t", "t", "u"]
+    assert told["leaderless"] == []
+
+
+def test_a_broker_that_nobody_registered_is_shown_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.replicas[A] = [1, 2, 9]
+    assert run(["cluster", "status"]) == Exit.OK
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.split()[0] == "9")
+    assert row.split()[1] == "unknown"
+
+
+# --- rebalance
+
+
+def test_a_new_broker_gets_its_share(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    plan = printed(capsys, "cluster", "rebalance", "--dry-run")
+    assert plan["moves"]
+    assert plan["copied_bytes"] == 2 * SIZE
+    assert not any(entry[0] == "reassign" for entry in cluster.log)
+    done = printed(capsys, "cluster", "rebalance", "--at-once", "1")
+    assert len(done["moved"]) == len(plan["moves"])
+    assert done["refused"] == []
+    counts = [sum(node in nodes for nodes in cluster.replicas.values()) for node in (1, 2, 3, 4)]
+    assert max(counts) - min(counts) <= 1
+    batches = [entry[1] for entry in cluster.log if entry[0] == "reassign"]
+    assert all(len(batch) == 1 for batch in batches)
+    assert printed(capsys, "cluster", "rebalance", "--dry-run")["moves"] == []
+
+
+def test_what_is_refused_is_told_and_the_rest_moves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dmq.errors import ErrorCode
+
+    cluster = three(monkeypatch, brokers=4)
+    moves = printed(capsys, "cluster", "rebalance", "--dry-run")["moves"]
+    refused = (moves[0]["topic"], moves[0]["partition"])
+    cluster.refuses = {refused: ErrorCode.REASSIGNMENT_IN_PROGRESS}
+    assert run(["cluster", "rebalance"]) == Exit.PARTLY_FAILED
+    assert f"{refused[0]}:{refused[1]}: no" in capsys.readouterr().err
+
+
+def test_a_throttle_is_not_pretended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three(monkeypatch)
+    assert run(["cluster", "rebalance", "--throttle", "10MB"]) == Exit.USAGE
+    assert "--at-once" in capsys.readouterr().err
+
+
+def test_time_that_is_over_stops_the_wait_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move = 10**9
+    assert run(["cluster", "rebalance", "--timeout", "0"]) == Exit.FAILURE
+    assert "go on by themselves" in capsys.readouterr().err
+
+
+# --- decommission
+
+
+def test_a_broker_leaves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move = 3
+    told = printed(capsys, "cluster", "decommission", "2", "--yes")
+    assert told["unregistered"]
+    assert cluster.registered == [1, 3, 4]
+    assert all(2 not in nodes for nodes in cluster.replicas.values())
+    assert all(len(nodes) == 3 for nodes in cluster.replicas.values())
+    assert all(cluster.leaders[where] == nodes[0] for where, nodes in cluster.replicas.items())
+
+
+def test_it_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move = 4
+    cluster.reassign({A: [1, 4, 3]})
+    cluster.log.clear()
+    told = printed(capsys, "cluster", "decommission", "2", "--yes")
+    [batch] = [entry[1] for entry in cluster.log if entry[0] == "reassign"]
+    assert A not in batch
+    assert {"topic": "t", "partition": 0} in told["moved"]
+    assert cluster.registered == [1, 3, 4]
+
+
+def test_a_broker_that_is_needed_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    assert run(["cluster", "decommission", "2", "--yes"]) == Exit.FAILURE
+    assert "can't be taken out" in capsys.readouterr().err
+    assert cluster.registered == [1, 2, 3]
+    assert run(["cluster", "decommission", "7", "--yes"]) == Exit.NOT_FOUND
+
+
+def test_nothing_moves_without_a_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    assert run(["cluster", "decommission", "2"]) == Exit.USAGE
+    assert not any(entry[0] == "reassign" for entry in cluster.log)
+    assert ("hang up",) in cluster.log
+
+
+def test_a_broker_whose_replicas_do_not_all_move_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dmq.errors import ErrorCode
+
+    cluster = three(monkeypatch, brokers=4)
+    cluster.refuses = {A: ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+    assert run(["cluster", "decommission", "2", "--yes"]) == Exit.PARTLY_FAILED
+    assert 2 in cluster.registered
+
+
+# --- leaders
+
+
+def test_another_leader(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    assert run(["cluster", "transfer-leader", "t:0", "3"]) == Exit.OK
+    assert capsys.readouterr().out == "t:0: led by 3 (was 1)\n"
+    assert cluster.replicas[A] == [3, 1, 2]
+    assert cluster.leaders[A] == 3
+
+
+@pytest.mark.parametrize(
+    ("where", "node", "code", "told"),
+    [
+        ("t:0", "9", Exit.USAGE, "no replica"),
+        ("t:9", "1", Exit.NOT_FOUND, "it has 0 to 1"),
+        ("v:0", "1", Exit.NOT_FOUND, "no topic 'v'"),
+        ("t", "1", Exit.USAGE, "TOPIC:PARTITION"),
+        ("t:x", "1", Exit.USAGE, "TOPIC:PARTITION"),
+        ("t:0", "3", Exit.FAILURE, "not in sync"),
+    ],
+)
+def test_leaders_that_can_not_be(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    where: str,
+    node: str,
+    code: int,
+    told: str,
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.stop(3)
+    assert run(["cluster", "transfer-leader", where, node]) == code
+    assert told in capsys.readouterr().err
+    assert not any(entry[0] in ("reassign", "elect") for entry in cluster.log)
+
+
+def test_preferred_leaders_come_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.leaders = dict.fromkeys(cluster.leaders, 1)
+    assert run(["cluster", "elect", "--preferred"]) == Exit.OK
+    assert capsys.readouterr().out.startswith("2 leaders changed")
+    assert cluster.leaders == {A: 1, B: 2, C: 3}
+
+
+def test_elections_that_fail(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.stop(3)
+    told = printed(capsys, "cluster", "elect", "u:0", code=Exit.FAILURE)
+    assert told["elections"][0]["error"] == "PREFERRED_LEADER_NOT_AVAILABLE"
+    assert run(["cluster", "elect", "nope:0"]) == Exit.NOT_FOUND
+
+
+# --- recovery
+
+
+def lost(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    cluster = three(monkeypatch)
+    cluster.stop(1)
+    cluster.stop(3)
+    assert cluster.leaders[A] == -1
+    return cluster
+
+
+def test_recovery_says_what_may_be_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    assert run(["partition", "recover", "t:0", "--yes"]) == Exit.OK
+    out, err = capsys.readouterr()
+    assert "only brokers 1,3 have are lost for ever" in err
+    assert "broker 2 has 1000 B of it" in err
+    assert "led by 2" in out
+    assert ("elect", 1, [A]) in cluster.log
+
+
+def test_recovery_needs_a_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    assert run(["partition", "recover", "t:0"]) == Exit.USAGE
+    assert not any(entry[0] == "elect" for entry in cluster.log)
+
+
+def test_what_is_well_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    assert printed(capsys, "partition", "recover", "t:0", "--yes")["recovered"] is False
+    assert not any(entry[0] == "elect" for entry in cluster.log)
+
+
+def test_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    cluster.stop(2)
+    assert run(["partition", "recover", "t:0", "--yes"]) == Exit.FAILURE
+    assert "can't be recovered" in capsys.readouterr().err
+
+
+def test_these_commands_need_a_plain_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    tls = ["--client-config", "security.protocol=SSL"]
+    assert run(["cluster", "status", *tls]) == Exit.FAILURE
+    assert "plain connections" in capsys.readouterr().err
