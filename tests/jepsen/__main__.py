@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.jepsen import kafka
 from tests.jepsen.nemesis import DECK
 from tests.jepsen.run import Options, Run
 
@@ -26,9 +27,11 @@ def parse() -> Options:
     parser.add_argument("--short", action="store_true", help="each fault once, each briefly")
     parser.add_argument("--network", default="auto", choices=("auto", "namespaces", "proxy"))
     parser.add_argument("--bootstrap", default="", help="brokers that run already; no faults")
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka instead of our brokers")
     parser.add_argument("--faults", default=",".join(dict.fromkeys(DECK)), help="which kinds")
     parser.add_argument("--folder", type=Path, help="where histories and logs go")
     given = parser.parse_args()
+    wanted = set(given.faults.split(",")) - set(kafka.NO_FAULTS if given.kafka else ())
     folder = given.folder or Path(tempfile.mkdtemp(prefix="dmq-jepsen-"))
     return Options(
         folder=folder,
@@ -39,7 +42,8 @@ def parse() -> Options:
         rate=given.rate,
         is_short=given.short,
         bootstrap=given.bootstrap,
-        faults=tuple(kind for kind in DECK if kind in given.faults.split(",")),
+        is_kafka=given.kafka,
+        faults=tuple(kind for kind in DECK if kind in wanted),
     )
 
 

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from dmq.testing import Cluster, namespaces
 from tests.jepsen import checker, disks, history
+from tests.jepsen.kafka import KafkaCluster
 from tests.jepsen.nemesis import DECK, Nemesis
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +63,8 @@ class Options:
     is_short: bool = False
     bootstrap: str = ""
     """Brokers that run already, of any kind: no faults then."""
+    is_kafka: bool = False
+    """Apache Kafka instead of our brokers."""
     faults: tuple[str, ...] = DECK
     producers: list[dict[str, Any]] = field(default_factory=lambda: list(PRODUCERS))
 
@@ -160,7 +163,8 @@ class Run:
         for node in [] if reason else range(1, self._options.brokers + 1):
             made[node] = disks.Disk(self._folder / f"disk-{node}", folder / f"broker-{node}")
         stack.callback(lambda: [disk.close() for disk in made.values()])
-        cluster = Cluster(self._options.brokers, SETTINGS, data_dir=folder, network=network)
+        kind = KafkaCluster if self._options.is_kafka else Cluster
+        cluster = kind(self._options.brokers, SETTINGS, data_dir=folder, network=network)
         stack.enter_context(cluster)
         self._bootstrap = cluster.bootstrap
         self._say(f"{self._options.brokers} brokers; between them: {cluster.network}")
@@ -178,7 +182,7 @@ class Run:
     def _create_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
         replicas = -1 if self._options.bootstrap else min(3, self._options.brokers)
-        is_ours = not self._options.bootstrap
+        is_ours = not self._options.bootstrap and not self._options.is_kafka
         wanted = [
             NewTopic(name, count, replicas, config=self._topic_config(name, is_ours))
             for name, count in TOPICS.items()

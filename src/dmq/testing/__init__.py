@@ -12,23 +12,22 @@
 pytest plugin (installed with dmq) has the fixtures `dmq_broker`, `dmq_topic` and `dmq_cluster`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dmq.testing.broker import Broker, BrokerFailedError
+    from dmq.testing.broker import Broker
     from dmq.testing.cluster import Cluster
+    from dmq.testing.defaults import BrokerFailedError
 
 __all__ = ["Broker", "BrokerFailedError", "Cluster"]
 
 
+_MODULES = {"Broker": "broker", "BrokerFailedError": "defaults", "Cluster": "cluster"}
+
+
 def __getattr__(name: str) -> Any:
     """Import a broker when it is asked for: pytest loads this package in every run."""
-    if name == "Cluster":
-        from dmq.testing.cluster import Cluster
-
-        return Cluster
-    if name in __all__:
-        from dmq.testing import broker
-
-        return getattr(broker, name)
+    if name in _MODULES:
+        return getattr(import_module(f"dmq.testing.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

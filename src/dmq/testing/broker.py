@@ -24,23 +24,7 @@ from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
 from dmq.doors.serve import fail_on_bugs, ready_of, start_broker
 from dmq.errors import ConfigError
-
-DEFAULTS: dict[str, Any] = {
-    "host": "127.0.0.1",
-    "port": 0,
-    "durability": "async",
-    "journal.max.bytes": 16 << 20,
-    "journal.file.bytes": 4 << 20,
-    "disk.reserve.bytes": 0,
-}
-"""Small and quick; nobody's data is at stake. Every setting of `dmq config list` can be given."""
-
-START_PATIENCE_S = 30.0
-"""A broker that is not ready by then has failed; a loaded machine needs a second."""
-
-
-class BrokerFailedError(RuntimeError):
-    """The broker could not start, or stopped by itself; the message has its last words."""
+from dmq.testing.defaults import DEFAULTS, START_PATIENCE_S, BrokerFailedError
 
 
 class Broker:

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dmq.errors import ProtocolError
-from dmq.testing.broker import DEFAULTS, START_PATIENCE_S, BrokerFailedError
+from dmq.testing.defaults import DEFAULTS, START_PATIENCE_S, BrokerFailedError
 from dmq.testing.leash import Leash
 from dmq.testing.member import Member
 from dmq.testing.networks import CLIENTS, Direct, Network
@@ -45,6 +45,8 @@ class Cluster:
               "namespaces": each broker in a network namespace (Linux, root): real cuts, also from
               clients; "direct": nothing in between, nothing can be cut
     """
+
+    _member_type = Member
 
     def __init__(
         self,
@@ -343,7 +345,7 @@ class Cluster:
         place = self._network.place()
         for command in self._network.cleanup()[-2:]:
             self._leash.run_at_end(command)
-        return Member(place, self.folder, self._settings | dict(settings or {}))
+        return self._member_type(place, self.folder, self._settings | dict(settings or {}))
 
     def _spawn(self, member: Member) -> None:
         assert self._leash is not None, "the cluster is not running"

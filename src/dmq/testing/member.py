@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dmq.testing.broker import START_PATIENCE_S, BrokerFailedError
+from dmq.testing.defaults import START_PATIENCE_S, BrokerFailedError
 from dmq.testing.networks import Place
 
 _LOOK_EACH_S = 0.005
@@ -64,14 +64,11 @@ class Member:
         """Start the process and return its id without waiting for the broker. `way_in` are the
         settings by which it finds the others."""
         assert not self.is_running, f"broker {self.node} is running already"
-        settings = {**self._all_settings(), **way_in}
-        words = [f"--set={name}={_text(value)}" for name, value in settings.items()]
-        command = [*self.place.prefix, sys.executable, "-m", "dmq", "serve", "--json"]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DMQ_")}
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log, self._ready_file.open("wb") as ready:
             self._process = subprocess.Popen(  # noqa: S603
-                [*command, *words],
+                [*self.place.prefix, *self._command(way_in)],
                 stdin=subprocess.DEVNULL,
                 stdout=ready,
                 stderr=log,
@@ -80,6 +77,11 @@ class Member:
             )
         self.is_paused = False
         return self._process.pid
+
+    def _command(self, way_in: Mapping[str, Any]) -> list[str]:
+        settings = {**self._all_settings(), **way_in}
+        words = [f"--set={name}={_text(value)}" for name, value in settings.items()]
+        return [sys.executable, "-m", "dmq", "serve", "--json", *words]
 
     def _all_settings(self) -> dict[str, Any]:
         place = self.place

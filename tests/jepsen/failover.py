@@ -1,0 +1,310 @@
+"""How long writes stop when a leader goes: `python -m tests.jepsen.failover --kills 100`.
+
+Under load with acks=all, over and over, the broker that leads most is killed with -9, paused, cut off, or
+stopped in order. Time counts from that moment until a record that was sent later is acknowledged, for the
+slowest of the partitions that it led. Three measures:
+    cluster   a prober without patience of its own (see `prober`): what the brokers need
+    attentive librdkafka told to look soon (socket.timeout.ms=1000, metadata each 200 ms)
+    default   librdkafka as it comes; after a pause or a cut it waits for its own 60 s, so it is not asked
+For an orderly stop it is the longest time between two acknowledgements around it.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from dmq.testing import Cluster, namespaces
+from tests.jepsen.kafka import KafkaCluster
+from tests.jepsen.prober import Prober
+
+TOPIC = "failover"
+PARTITIONS = 6
+PATIENCE_S = 60.0
+BARS_S = {"kill": 1.0, "pause": 2.0, "cut": 2.0, "stop": 0.2}
+"""What must hold: at the 99th percentile; for an orderly stop always."""
+
+ATTENTIVE = {"socket.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 200}
+_TICK_S = 0.01
+
+
+class Stream:
+    """A producer that sends to every partition each 10 ms and notes when what was acknowledged."""
+
+    def __init__(self, bootstrap: str, config: dict[str, Any]) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "log_level": 0,
+                "error_cb": lambda error: None,
+                **config,
+            }
+        )
+        self._lock = threading.Lock()
+        self._acks: dict[int, list[tuple[float, float]]] = {p: [] for p in range(PARTITIONS)}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        value = bytes(1024)
+        while not self._stop.wait(_TICK_S):
+            for partition in range(PARTITIONS):
+                sent = time.monotonic()
+                try:
+                    self._producer.produce(
+                        TOPIC,
+                        value,
+                        partition=partition,
+                        on_delivery=lambda error, message, sent=sent: self._note(
+                            error, message, sent
+                        ),
+                    )
+                except BufferError:
+                    continue
+            self._producer.poll(0)
+
+    def _note(self, error: Any, message: Any, sent: float) -> None:
+        if error is None:
+            with self._lock:
+                self._acks[message.partition()].append((sent, time.monotonic()))
+
+    def first_ack(self, partition: int, since: float) -> float | None:
+        """When the first record that was sent after `since` was acknowledged."""
+        with self._lock:
+            times = [acked for sent, acked in self._acks[partition] if sent >= since]
+        return min(times, default=None)
+
+    def longest_gap(self, partition: int, since: float, until: float) -> float:
+        """The longest time without an acknowledgement that touches the span."""
+        with self._lock:
+            times = sorted(acked for _, acked in self._acks[partition])
+        pairs = pairwise(times)
+        return max((b - a for a, b in pairs if b >= since and a <= until), default=until - since)
+
+    def forget(self) -> None:
+        with self._lock:
+            for acks in self._acks.values():
+                acks.clear()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.flush(1)
+
+
+@dataclass
+class Gaps:
+    """Seconds, by way of failing and measure."""
+
+    found: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    def add(self, mode: str, measure: str, seconds: float) -> None:
+        self.found.setdefault(mode, {}).setdefault(measure, []).append(seconds)
+
+    def lines(self) -> list[str]:
+        rows = [f"{'':6} {'measure':10} {'count':>5} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}"]
+        for mode, measures in self.found.items():
+            for measure, seconds in measures.items():
+                p50, p99 = percentile(seconds, 0.5), percentile(seconds, 0.99)
+                figures = [f"{x * 1000:8.0f}" for x in (p50, p99, max(seconds))]
+                rows.append(f"{mode:6} {measure:10} {len(seconds):5} {' '.join(figures)}")
+        return rows
+
+    def broken_bars(self) -> list[str]:
+        """Bars that do not hold, by what the brokers need; for an orderly stop by what clients see."""
+        broken = []
+        for mode, bar_s in BARS_S.items():
+            measures = self.found.get(mode, {})
+            seconds = measures.get("default" if mode == "stop" else "cluster", [])
+            if seconds and percentile(seconds, 0.99) > bar_s:
+                broken.append(f"{mode}: {percentile(seconds, 0.99):.2f} s > {bar_s} s")
+        return broken
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+class Meter:
+    """Does it, over and over."""
+
+    def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
+        self._cluster, self._say = cluster, say
+        self.gaps = Gaps()
+        self._streams = {
+            "default": Stream(cluster.bootstrap, {}),
+            "attentive": Stream(cluster.bootstrap, ATTENTIVE),
+        }
+
+    def run(self, mode: str, times: int) -> None:
+        for count in range(1, times + 1):
+            self._cluster.wait_ready(PATIENCE_S, in_sync=True)
+            victim, partitions = self._victim()
+            self._wait(lambda p=partitions: self._all_flow(p), "all partitions take writes")
+            measured = self._once(mode, victim, partitions)
+            for measure, seconds in measured.items():
+                self.gaps.add(mode, measure, seconds)
+            figures = ", ".join(f"{name} {1000 * s:.0f} ms" for name, s in measured.items())
+            self._say(f"{mode} {count}/{times}: broker {victim}, {len(partitions)} led: {figures}")
+
+    def _victim(self) -> tuple[int, list[int]]:
+        """The broker that leads most, and what it leads."""
+        leaders = {p: self._cluster.leader(TOPIC, p) for p in range(PARTITIONS)}
+        ((victim, _),) = Counter(leaders.values()).most_common(1)
+        return victim, [p for p, leader in leaders.items() if leader == victim]
+
+    def _all_flow(self, partitions: list[int]) -> bool:
+        """Do both producers get acknowledgements now?"""
+        now = time.monotonic()
+        streams = self._streams.values()
+        return _soon(
+            lambda: all(s.first_ack(p, now) is not None for s in streams for p in partitions), 5.0
+        )
+
+    def _once(self, mode: str, victim: int, partitions: list[int]) -> dict[str, float]:
+        for stream in self._streams.values():
+            stream.forget()
+        if mode == "stop":
+            return self._stop_in_order(victim, partitions)
+        addresses = {node: self._cluster.member(node).address for node in self._cluster.brokers}
+        asked = ("default", "attentive") if mode == "kill" else ("attentive",)
+        began = time.monotonic()
+        self._begin(mode, victim)
+        probers = [Prober(TOPIC, partition, addresses) for partition in partitions]
+        try:
+            self._wait(lambda: all(p.wrote_at for p in probers), f"writes go on after {mode}")
+            measured = {"cluster": max(p.wrote_at or 0.0 for p in probers) - began}
+            for name in asked:
+                stream = self._streams[name]
+                self._wait(
+                    lambda s=stream: all(s.first_ack(p, began) for p in partitions),
+                    f"the {name} client goes on after {mode}",
+                )
+                acks = [stream.first_ack(p, began) or 0.0 for p in partitions]
+                measured[name] = max(acks) - began
+        finally:
+            for prober in probers:
+                prober.stop()
+            self._end(mode, victim)
+        return measured
+
+    def _begin(self, mode: str, victim: int) -> None:
+        if mode == "kill":
+            self._cluster.kill(victim)
+        elif mode == "pause":
+            self._cluster.pause(victim)
+        else:
+            self._cluster.isolate(victim)
+
+    def _end(self, mode: str, victim: int) -> None:
+        if mode == "kill":
+            self._cluster.restart(victim)
+        elif mode == "pause":
+            self._cluster.resume(victim)
+        else:
+            self._cluster.heal(victim)
+
+    def _stop_in_order(self, victim: int, partitions: list[int]) -> dict[str, float]:
+        began = time.monotonic()
+        self._cluster.stop(victim)
+        ended = time.monotonic()
+        streams = self._streams
+        self._wait(
+            lambda: all(s.first_ack(p, ended) for s in streams.values() for p in partitions),
+            "writes go on after an orderly stop",
+        )
+        gaps = {
+            name: max(stream.longest_gap(p, began, ended) for p in partitions)
+            for name, stream in streams.items()
+        }
+        self._cluster.restart(victim)
+        return gaps
+
+    def _wait(self, condition: Callable[[], Any], what: str) -> None:
+        assert _soon(condition, PATIENCE_S), f"not within {PATIENCE_S:.0f} s: {what}"
+
+    def close(self) -> None:
+        for stream in self._streams.values():
+            stream.close()
+
+
+def _soon(condition: Callable[[], Any], within_s: float) -> bool:
+    pause = threading.Event()
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        pause.wait(0.005)
+    return True
+
+
+def measure(made: Cluster, times: dict[str, int]) -> Gaps:
+    """Start the cluster, do all that is asked for, and stop it."""
+    with made as cluster:
+        brokers = len(cluster.brokers)
+        print(f"{brokers} brokers; between them: {cluster.network}", flush=True)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        topic = NewTopic(TOPIC, PARTITIONS, min(3, brokers))
+        admin.create_topics([topic], operation_timeout=30)[TOPIC].result(60)
+        meter = Meter(cluster, lambda line: print(line, flush=True))
+        try:
+            for mode, count in times.items():
+                meter.run(mode, count)
+        finally:
+            print("\n".join(meter.gaps.lines()), flush=True)
+            meter.close()
+        return meter.gaps
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.jepsen.failover",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--times", type=int, default=30, help="of each of the other ways")
+    parser.add_argument("--modes", default=",".join(BARS_S), help="which ways")
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--network", choices=("namespaces", "proxy", "direct"))
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka instead of ours")
+    parser.add_argument("--json", type=Path, help="save all figures here")
+    given = parser.parse_args()
+    times = {
+        mode: given.kills if mode == "kill" else given.times for mode in given.modes.split(",")
+    }
+    reason = namespaces.why_not()
+    network = given.network or ("proxy" if reason else "namespaces")
+    settings = {
+        "durability": "sync",
+        "journal.max.bytes": 512 << 20,
+        "journal.file.bytes": 32 << 20,
+    }
+    with tempfile.TemporaryDirectory(prefix="dmq-failover-") as folder:
+        kind = KafkaCluster if given.kafka else Cluster
+        made = kind(given.brokers, settings, network=network, data_dir=folder)
+        gaps = measure(made, times)
+    if given.json:
+        given.json.write_text(json.dumps(gaps.found, indent=1))
+    broken = gaps.broken_bars()
+    print("\n".join(broken) or "all bars hold")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
