@@ -77,7 +77,7 @@ def test_the_last_answers_leave_before_the_door_closes(tmp_path: Path, disk: Slo
             await client.create("t")
             disk.hold()
             ticket = client.produce("t", batches.build([b"v"]))
-            await until(lambda: runtime.node.backlog.count, "it is there")
+            await until(lambda: runtime.backlog.count, "it is there")
             stopping = asyncio.ensure_future(runtime.stop())
             await asyncio.sleep(0)
             disk.release()
@@ -102,7 +102,7 @@ def test_a_stop_waits_for_a_sync_of_any_length(
             await client.create("t")
             disk.hold()
             client.produce("t", batches.build([b"v"]))
-            await until(lambda: runtime.node.backlog.count, "it is there")
+            await until(lambda: runtime.backlog.count, "it is there")
             stopping = asyncio.ensure_future(runtime.stop())
             assert await client.is_closed_by_peer(), "patience has an end"
             assert not stopping.done()
@@ -251,7 +251,7 @@ def test_a_full_disk_ends_the_connection_of_a_producer_without_answers(
             code, _ = await other.produced(other.produce("t", batches.build([b"v"])))
             assert code == STORAGE_ERROR
             assert runtime.failure is None
-            assert runtime.node.backlog.count == 0
+            assert runtime.backlog.count == 0
             for one in (client, other):
                 one.close()
 

@@ -8,7 +8,9 @@ from fakes.disk import FakeDisk
 
 from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
+from dmq.broker.forwarding import Forwarding
 from dmq.broker.host import MachineHost
+from dmq.broker.leadership import Leadership
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.partition import Partition
@@ -80,6 +82,10 @@ class FakeBroker:
             now=lambda: self.now,
         )
         self.fetcher = Fetcher(self.replicas.find, self.node.timers, 1000)
+        self.forwarding = Forwarding(
+            self.metadata, NODE_ID, None, self.node.timers, lambda: self.now, lambda: self.now
+        )
+        self.leadership = Leadership(self.node, self.replicas, None, lambda: self.now)
         self.service = Service(
             Identity("test-cluster", NODE_ID, None),
             self.config,
@@ -91,9 +97,12 @@ class FakeBroker:
             lambda: next(self._uuids),
             backlog,
             Inline(),
+            self.forwarding,
+            self.leadership,
         )
         self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
         self.turn()
+        self.leadership.begin(1)
         changes.loaded()
         self.turn()
         self._register()
@@ -120,6 +129,7 @@ class FakeBroker:
         if turn.needs_sync:
             turn.sync()
         self.node.end_turn(self.now, turn)
+        self.leadership.turn_ended()
         self.backlog.relieve()
 
     def turn(self) -> int:

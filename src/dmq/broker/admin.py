@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from dmq.broker.answer import Answer, when_all
+from dmq.broker.answer import Answer
 from dmq.broker.replicas import Replicas
 from dmq.config.definitions import ResourceType
 from dmq.config.describe import (
@@ -76,12 +76,15 @@ class Admin:
         cluster: ClusterMachine,
         replicas: Replicas,
         new_uuid: Callable[[], UUID],
+        when_served: Callable[[list[str]], Answer[None]],
     ) -> None:
+        """`when_served`: an answer that comes when these topics can be used."""
         self._submit = submit
         self._settings = settings
         self._cluster = cluster
         self._replicas = replicas
         self.new_uuid = new_uuid
+        self._when_served = when_served
 
     # --- topics ------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class Admin:
         return created if validate_only else self._when_serving(created)
 
     def _when_serving(self, created: Answer[list[N]]) -> Answer[list[N]]:
-        """`created`, held back until all partitions of these topics are committed here."""
+        """`created`, held back until the partitions of these topics can be used."""
         answer: Answer[list[N]] = Answer()
 
         def on_created(done: Answer[list[N]]) -> None:
@@ -135,9 +138,7 @@ class Admin:
                 answer.fail(error)
                 return
             names = [result.name for result in results if result.error is None]
-            topics = [self._replicas.topics.get(name) for name in names]
-            partitions = [p for topic in topics if topic for p in topic.partitions.values()]
-            when_all([p.settled() for p in partitions], lambda: answer.resolve(results))
+            self._when_served(names).on_done(lambda served: answer.resolve(results))
 
         created.on_done(on_created)
         return answer

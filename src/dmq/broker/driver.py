@@ -12,6 +12,7 @@ Used by the runtime, and by tests of the peer door.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.errors import ProtocolError
 from dmq.storage.cleaner import Job
 from dmq.types import Voter
+
+log = logging.getLogger("dmq.broker")
 
 Done = Callable[[BaseException | None], None]
 
@@ -62,6 +65,8 @@ class GroupDriver:
         self.failure: BaseException | None = None
         self.on_synced: Callable[[], None] = lambda: None
         """Called after each turn that needed the disk."""
+        self.on_ended: Callable[[], None] = lambda: None
+        """Called after each turn, when what waited for it was told."""
         self._loop = loop
         self._clock = clock
         self._syncer = syncer
@@ -151,6 +156,7 @@ class GroupDriver:
                 self._syncer.submit(turn.sync, partial(self._synced, turn))
                 return
             self._leave(self.node.end_turn(self._clock(), turn))
+            self.on_ended()
 
     def _synced(self, turn: GroupTurn, error: BaseException | None) -> None:
         self._turn = None
@@ -160,6 +166,7 @@ class GroupDriver:
             with self._or_fail():
                 now = self._clock()
                 self._leave(self.node.end_turn(now, turn))
+                self.on_ended()
                 if self.node.store.has_jobs():
                     self._maintain(now)
             self._run()
@@ -211,8 +218,10 @@ class GroupDriver:
             self.wake()
 
     def _job_done(self, job: Job, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, OSError):
-            self.fail(error)  # An OSError: what was deleted can't be removed; nothing needs it.
+        if isinstance(error, OSError):  # What was deleted can't be removed: nothing depends on it.
+            log.warning("files of a deleted log stay: %s", error)
+        elif error is not None:
+            self.fail(error)
         if self.failure is None and not self._is_stopped:
             with self._or_fail():
                 self.node.store.done(job)

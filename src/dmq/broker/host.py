@@ -31,6 +31,20 @@ LOAD_BYTES = 4 * 1024 * 1024
 OnCommitted = Callable[[list[MachineRecord]], None]
 
 
+class _Reader:
+    """Somebody who read from the machine, and is told once whether that may be told on."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[bool], None]) -> None:
+        self._callback: Callable[[bool], None] | None = callback
+
+    def tell(self, is_true: bool) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(is_true)
+
+
 class MachineHost:
     """One machine on the replica of the partition that is its log."""
 
@@ -57,6 +71,7 @@ class MachineHost:
         self._has_lost = False
         """The log was cut below what was applied."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._readers: dict[_Reader, None] = {}
         replica.watch = self
 
     # --- reading along -----------------------------------------------------------------------
@@ -76,6 +91,7 @@ class MachineHost:
         if not is_leader:
             self._apply_up_to(replica.high_watermark)
             self._announce(replica.high_watermark)
+            self._dismiss_readers()
         self._wake()
 
     def cut(self, end_offset: int) -> None:
@@ -136,6 +152,26 @@ class MachineHost:
             callback()
         else:
             self._waiting.append((offset, callback))
+
+    def when_settled(self, callback: Callable[[bool], None]) -> None:
+        """Call when what was read from the machine just now is committed. With False if the machine
+        was loaded anew instead: read again. A follower's machine has seen nothing else."""
+        if not self.replica.is_leader:
+            callback(True)
+            return
+        reader = _Reader(callback)
+        self._readers[reader] = None
+
+        def settled(code: ErrorCode) -> None:
+            self._readers.pop(reader, None)
+            reader.tell(code is ErrorCode.NONE)
+
+        self.replica.when_committed(settled)
+
+    def _dismiss_readers(self) -> None:
+        readers, self._readers = self._readers, {}
+        for reader in readers:
+            reader.tell(False)
 
     @property
     def committed(self) -> int:

@@ -1,7 +1,8 @@
 """What committed metadata changes on this broker: topics come and go, settings change.
 
 Called by the metadata's host with the records that were just committed, and at start with all of
-them: until `loaded` nothing follows from them. Looks only at which things changed; what they are now is read from the machine's state.
+them: until `loaded` nothing follows from them. Looks only at which things changed; what they are now
+is read from the machine's state.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,15 @@ from dmq.config.broker import BrokerConfig
 from dmq.config.settings import Settings
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.machine import Record
-from dmq.machines.records import ConfigRecord, Fact, PartitionRecord, TopicRecord, decode
+from dmq.machines.records import (
+    BrokerGoneRecord,
+    BrokerRecord,
+    ConfigRecord,
+    Fact,
+    PartitionRecord,
+    TopicRecord,
+    decode,
+)
 from dmq.machines.state import TOPIC_RESOURCE, ClusterState
 
 BROKER_RESOURCE = 4
@@ -30,12 +39,17 @@ class MetadataChanges:
         config: BrokerConfig,
         node_id: int,
         on_settings: Callable[[Settings], None],
+        on_brokers: Callable[[], None] = lambda: None,
+        on_topic: Callable[[UUID], None] = lambda topic_id: None,
     ) -> None:
+        """`on_brokers`: some registered or left. `on_topic`: its local partitions may be others."""
         self._machine = machine
         self._replicas = replicas
         self._config = config
         self._node_name = str(node_id)
         self._on_settings = on_settings
+        self._on_brokers = on_brokers
+        self._on_topic = on_topic
         self._deleted: dict[UUID, None] = {}
         self._is_live = False
 
@@ -59,6 +73,7 @@ class MetadataChanges:
             if topic_id not in self._state.topics_by_id:
                 self._replicas.remove(topic_id)
         self._deleted.clear()
+        self._on_brokers()
 
     def committed(self, records: list[Record]) -> None:
         """These records were committed just now, or are read at start."""
@@ -72,9 +87,12 @@ class MetadataChanges:
                 self._bring_in(topic_id)
         for topic_id in dict.fromkeys(self._touched(facts)):
             self._bring_in(topic_id)
+            self._on_topic(topic_id)
         for fact in facts:
             if isinstance(fact, TopicRecord) and fact.name is None:
                 self._replicas.remove(fact.topic_id)
+        if any(isinstance(fact, BrokerRecord | BrokerGoneRecord) for fact in facts):
+            self._on_brokers()
 
     def _bring_in(self, topic_id: UUID) -> None:
         topic = self._state.topics_by_id.get(topic_id)

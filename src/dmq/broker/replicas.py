@@ -14,7 +14,7 @@ from dmq.broker.backlog import Backlog
 from dmq.broker.intake import Intake
 from dmq.broker.multiraft.driven import GroupSettings
 from dmq.broker.multiraft.node import GroupNode
-from dmq.broker.multiraft.replica import Replica
+from dmq.broker.multiraft.replica import NotLeaderError, Replica
 from dmq.broker.partition import Partition, unknown_partition
 from dmq.config.settings import Settings
 from dmq.config.topic import TopicConfig
@@ -37,7 +37,7 @@ METADATA_OVERRIDES = {
 class LocalTopic:
     """A topic as far as it lives here."""
 
-    __slots__ = ("config", "intake", "name", "partitions", "topic_id")
+    __slots__ = ("config", "count", "intake", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: UUID, config: TopicConfig) -> None:
         self.name = name
@@ -45,6 +45,9 @@ class LocalTopic:
         self.config = config
         self.intake = Intake(config)
         self.partitions: dict[int, Partition] = {}
+        """Those that have a replica here."""
+        self.count = 0
+        """Of all its partitions, wherever they live."""
 
 
 class Replicas:
@@ -72,6 +75,8 @@ class Replicas:
             local = self.topics.get(topic)
         partition = None if local is None else local.partitions.get(index)
         if partition is None:
+            if local is not None and 0 <= index < local.count:
+                raise NotLeaderError(None, -1)
             raise unknown_partition(topic, index)
         return partition
 
@@ -116,9 +121,15 @@ class Replicas:
             self.topics[topic.name] = self.by_id[topic.topic_id] = local
         elif local.config != config:
             self._configure(local, config)
+        local.count = len(topic.partitions)
         for index, placed in enumerate(topic.partitions):
-            if index not in local.partitions and self._node.me.node in placed.replicas:
-                local.partitions[index] = self._open(local, index, placed)
+            is_here = index in local.partitions
+            if self._node.me.node in placed.members:
+                if not is_here:
+                    local.partitions[index] = self._open(local, index, placed)
+            elif is_here:
+                del local.partitions[index]
+                self._node.leave_group(topic.topic_id, index)
 
     def _configure(self, local: LocalTopic, config: TopicConfig) -> None:
         local.config, local.intake = config, Intake(config)
@@ -136,9 +147,13 @@ class Replicas:
         )
 
     def _open(self, local: LocalTopic, index: int, placed: PartitionState) -> Partition:
-        voters = tuple(map(Voter, placed.replicas, placed.directories))
         replica = self._node.create_group(
-            self._now(), local.topic_id, index, voters, self._group_settings(local.config)
+            self._now(),
+            local.topic_id,
+            index,
+            placed.founders,
+            self._group_settings(local.config),
+            is_founding=self._node.me in placed.founders,
         )
         tp = TopicPartition(local.name, index)
         return Partition(tp, local.topic_id, replica, local.intake, self._now, self._backlog)

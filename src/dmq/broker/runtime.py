@@ -17,15 +17,23 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
+from dmq.broker.answer import Answer
 from dmq.broker.backlog import Backlog
 from dmq.broker.compactor import CompactorProcess
+from dmq.broker.controller import Controller
+from dmq.broker.driver import GroupDriver
 from dmq.broker.fetching import Fetcher
+from dmq.broker.forwarding import Forwarding
 from dmq.broker.host import MachineHost
 from dmq.broker.housekeeping import Housekeeping
+from dmq.broker.leadership import Leadership
+from dmq.broker.member import ThisMember
+from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
 from dmq.broker.metadata_changes import MetadataChanges
-from dmq.broker.multiraft.node import GroupNode, GroupTurn
+from dmq.broker.multiraft.node import GroupNode
+from dmq.broker.peers import PeerError
 from dmq.broker.replicas import Replicas
 from dmq.broker.service import Clocks, Identity, Service
 from dmq.broker.syncer import Syncer, Workers
@@ -33,11 +41,12 @@ from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener
 from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
-from dmq.errors import StorageError
+from dmq.errors import RETRIABLE, DmqError, ErrorCode, KafkaError, StorageError
+from dmq.machines.brokers import PEER_LISTENER, is_fenced, peer_addresses
 from dmq.machines.cluster import ClusterMachine
+from dmq.machines.codec import decode_result, encode_command
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.machines.records import Endpoint, FeatureRange
-from dmq.storage.cleaner import Job
 from dmq.storage.files import OsFiles
 from dmq.storage.store import Store, StoreSettings
 
@@ -54,12 +63,28 @@ WORKER_COUNT = 4
 STOP_PATIENCE_S = 5.0
 """How long an orderly stop waits for appends under way and for clients to take their answers."""
 DRAIN_POLL_S = 0.002
+HAND_OVER_PATIENCE_S = 3.0
+"""How long it waits for other brokers to take its leaderships."""
+PREFERRED_MS = 10_000
+"""A preferred replica leads again when its broker has been up for this long."""
+POLL_S = 0.005
+TELL_S = 5.0
+"""A start that waits for others says so this often."""
+
+
+class FencedError(DmqError):
+    """Another process has this broker's number now, or it was unregistered."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
 
 
 class Door(Protocol):
     """What the runtime needs of a way in."""
 
-    def listen(self, host: str, port: int) -> int: ...
+    def open(self) -> None:
+        """Take connections."""
+        ...
+
     def configure(self, config: BrokerConfig) -> None: ...
     def stop_taking(self) -> None:
         """No more connections or requests; answers still leave."""
@@ -73,7 +98,28 @@ class Door(Protocol):
     def close(self) -> None: ...
 
 
-DoorFactory = Callable[["Runtime", Listener], Door]
+class Bound(Protocol):
+    """A listening socket whose door is not open yet."""
+
+    @property
+    def port(self) -> int: ...
+    def close(self) -> None: ...
+
+
+B = TypeVar("B", bound=Bound)
+
+
+class Doors(Protocol[B]):
+    """Where the doors come from: they lie above the broker."""
+
+    def bind(self, config: BrokerConfig, listener: Listener) -> B:
+        """Raises OSError."""
+        ...
+
+    def kafka(self, runtime: "Runtime", listener: Listener, bound: B) -> Door: ...
+    def entrance(self, config: BrokerConfig) -> Entrance | None:
+        """The peer door; None if the settings want none."""
+        ...
 
 
 def wall_ms() -> int:
@@ -87,29 +133,33 @@ def steady_ms() -> int:
 class Runtime:
     """One broker. `await start()`, then `await stop()`; `failure` is set if it had to stop itself."""
 
-    def __init__(self, config: BrokerConfig, doors: DoorFactory) -> None:
+    def __init__(self, config: BrokerConfig, doors: Doors[Any]) -> None:
         self.config = config
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._files: OsFiles | None = None
-        self._make_door = doors
+        self._ways = doors
         self._doors: list[Door] = []
+        self._bound: dict[str, Bound] = {}
+        self._entrance: Entrance | None = None
+        self._peer_port = 0
         self._syncer = Syncer(self._loop)
         self.workers = Workers(self._loop, WORKER_COUNT)
         self._openers = Workers(self._loop, 1)
         """Apart from the others: it computes, and no flush must wait for that."""
-        self._turn_is_due = False
-        self._is_syncing = False
-        self._is_ending = False
+        self._driver: GroupDriver | None = None
         self._turn_ended = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
-        self._tick_at = 0.0
+        self._incarnation = uuid.uuid4()
 
     # --- the start -----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover, lead, listen. Raises OSError (port, disk), ConfigError, StorageError."""
+        """Recover, find our place, lead, listen.
+
+        Raises OSError (port, disk), ConfigError, StorageError, JoinError.
+        """
         config = self.config
         self._files = files = OsFiles(config.data_dir)
         settings = StoreSettings(
@@ -120,10 +170,80 @@ class Runtime:
             quarantine_ms=config.log_segment_delete_delay_ms,
         )
         self.store = Store.open(files, settings, now=steady_ms())
-        identity = self._identify()
-        queued = config.queued_max_request_bytes
+        for listener in config.kafka_listeners:
+            self._bound[listener.name] = self._ways.bind(config, listener)
+        place = await self._find_place()
+        self._assemble(place)
+        await self._take_part(place)
+        self._begin_serving()
+
+    async def _find_place(self) -> Founded | Joined | None:
+        """Where an empty directory belongs; None: it belongs somewhere already."""
+        self._entrance = entrance = self._ways.entrance(self.config)
+        known = self.store.cluster_id
+        if entrance is not None:
+            self._peer_port = entrance.listen(self.store.directory_id, known)
+        if known is not None:
+            return None
+        if entrance is None:
+            return Founded(_new_cluster_id(), self.config.node_id)
+        newcomer = Newcomer(
+            node_id=self._wished_node_id(),
+            directory=self.store.directory_id,
+            command=lambda: encode_command(self._registration(self._wished_node_id(), None)),
+            result=_registered,
+            new_cluster_id=_new_cluster_id,
+        )
+        return await entrance.find_place(newcomer)
+
+    def _wished_node_id(self) -> int:
+        """A broker that joins takes the number that it is given, unless it was told one."""
+        is_free = self.config.cluster_join and "node.id" not in self.config.values
+        return -1 if is_free else self.config.node_id
+
+    def _registration(self, node_id: int, cluster_id: str | None) -> RegisterBroker:
+        endpoints = [
+            Endpoint(listener.name, *self._told(listener), listener.protocol)
+            for listener in self.config.kafka_listeners
+        ]
+        if self._entrance is not None:
+            host, port = self.config.peer_told(self._peer_port, socket.gethostname())
+            endpoints.append(Endpoint(PEER_LISTENER, host, port, "PLAINTEXT"))
+        return RegisterBroker(
+            node_id,
+            self.store.directory_id,
+            self._incarnation,
+            tuple(endpoints),
+            self.config.broker_rack,
+            FEATURES,
+            self.store.seq,
+            cluster_id,
+        )
+
+    def _told(self, listener: Listener) -> tuple[str, int]:
+        """The address of a listener as clients are told it."""
+        port = self._bound[listener.name].port
+        return self.config.advertised(listener, port, socket.gethostname())
+
+    def _identity(self, place: Founded | Joined | None) -> Identity:
+        if place is not None:
+            return Identity(place.cluster_id, place.node_id, self.config.broker_rack)
+        assert self.store.cluster_id is not None
+        node_id = self.store.node_id
+        assert node_id is not None
+        if "node.id" in self.config.values:
+            node_id = self.config.node_id  # If it is another's directory, the store says so.
+        return Identity(self.store.cluster_id, node_id, self.config.broker_rack)
+
+    def _assemble(self, place: Founded | Joined | None) -> None:
+        identity = self._identity(place)
+        if not isinstance(place, Founded):  # A founder has its first log before its name.
+            self.store.identify(identity.cluster_id, identity.node_id)
+        queued = self.config.queued_max_request_bytes
         self.backlog = Backlog(
-            sys.maxsize if queued < 0 else queued, config.waiters_max, lambda: self.store.pressure
+            sys.maxsize if queued < 0 else queued,
+            self.config.waiters_max,
+            lambda: self.store.pressure,
         )
         self.node = GroupNode(
             self.store,
@@ -132,57 +252,181 @@ class Runtime:
             dice=random.SystemRandom(),
             now=steady_ms(),
         )
-        self._assemble(identity)
-        for listener in config.kafka_listeners:
-            self._open_door(listener)
-        self._register(identity)
-        self._compactor = CompactorProcess(config.data_dir, self.workers.submit)
-        self._housekeeping = Housekeeping(
-            self.store, self.replicas, self._metadata_partition, self._compactor
-        )
-        self.node.wake = self._wake
-        self.node.timers.on_earlier = self._sleep_less
-        self._tick_at = self._loop.time()
-        self._sleep()
-
-    def _identify(self) -> Identity:
-        cluster_id = self.store.cluster_id or _new_cluster_id()
-        self.store.identify(cluster_id, self.config.node_id)
-        return Identity(cluster_id, self.config.node_id, self.config.broker_rack)
-
-    def _assemble(self, identity: Identity) -> None:
         self.settings = Settings(self.config)
         self.replicas = Replicas(self.node, self.settings, self.backlog, steady_ms)
         machine = ClusterMachine(ConfigRules(self.settings), FEATURES)
         self._cluster = machine
-        changes = MetadataChanges(
-            machine, self.replicas, self.config, identity.node_id, self._take_settings
+        self._changes = MetadataChanges(
+            machine,
+            self.replicas,
+            self.config,
+            identity.node_id,
+            self._take_settings,
+            self._brokers_changed,
+            self._topic_changed,
         )
-        replica = self.replicas.open_metadata((self.node.me,), is_founding=True)
+        self.metadata = self._open_metadata(machine, place)
+        self._make_service(identity, machine)
+
+    def _open_metadata(
+        self, machine: ClusterMachine, place: Founded | Joined | None
+    ) -> MachineHost:
+        voters = place.metadata_voters if isinstance(place, Joined) else (self.node.me,)
+        replica = self.replicas.open_metadata(voters, is_founding=isinstance(place, Founded))
         self._metadata_partition = self.replicas.metadata_partition(replica)
-        self.metadata = MachineHost(
+        return MachineHost(
             machine,
             replica,
             reset=machine.reset,
-            on_committed=changes.committed,
+            on_committed=self._changes.committed,
             now=steady_ms,
         )
-        self._turn_now()
-        fetcher = Fetcher(self.replicas.find, self.node.timers, self.config.waiters_max)
+
+    def _make_service(self, identity: Identity, machine: ClusterMachine) -> None:
+        peers = None if self._entrance is None else self._entrance.peers
+        timers = self.node.timers
+        self.forwarding = Forwarding(
+            self.metadata, identity.node_id, peers, timers, wall_ms, steady_ms
+        )
+        self.leadership = Leadership(self.node, self.replicas, peers, steady_ms)
         self.service = Service(
             identity,
             self.config,
             machine,
             self.metadata,
             self.replicas,
-            fetcher,
+            Fetcher(self.replicas.find, timers, self.config.waiters_max),
             Clocks(wall_ms, steady_ms),
             uuid.uuid4,
             self.backlog,
             self._openers,
+            self.forwarding,
+            self.leadership,
         )
-        changes.loaded()
+        for listener in self.config.kafka_listeners:
+            self.service.endpoints[listener.name] = self._told(listener)
+        self.controller = Controller(
+            self.node.me,
+            lambda: machine.state,
+            self.metadata,
+            self.replicas,
+            self.node.links,
+            self.service.submit,
+            self._preferred_ms,
+        )
+
+    def _preferred_ms(self) -> int | None:
+        effective = self.settings.effective
+        return PREFERRED_MS if effective.auto_leader_rebalance_enable else None
+
+    async def _take_part(self, place: Founded | Joined | None) -> None:
+        """Read the metadata and be registered in them; then serve what they place here."""
+        self.metadata.moved()  # What the log knows to be committed.
+        if isinstance(place, Founded):
+            self._turn_now()
+            self.store.identify(place.cluster_id, place.node_id)
+            self.service.submit(FormCluster(place.cluster_id, FINALIZED))
+        identity = self.service.identity
+        if self._entrance is not None:
+            self._entrance.belongs(identity.cluster_id, identity.node_id)
+            addresses = place.addresses if isinstance(place, Joined) else {}
+            known = peer_addresses(self._cluster.state, but=identity.node_id)
+            self._entrance.peers.know({**addresses, **known})
+        self._start_driver()
+        if isinstance(place, Joined):
+            self.service.broker_epoch = place.broker_epoch
+            await self._until(self._is_registered, "reading the cluster's metadata")
+        else:
+            await self._register(identity)
+        self.leadership.begin(self.service.broker_epoch)
+        self._changes.loaded()
         self._turn_now()
+        log.info("recovered %s", self.store.recovery)
+        for uid in self.store.recovery.damaged:
+            log.error("log %d is damaged; it is kept as it is and not served", uid)
+        self.replicas.report_orphans()
+
+    def _start_driver(self) -> None:
+        peers = None if self._entrance is None else self._entrance.peers
+        self._driver = GroupDriver(
+            self.node,
+            self._loop,
+            clock=steady_ms,
+            syncer=self._syncer,
+            workers=self.workers,
+            send=(lambda frames: None) if peers is None else peers.send,
+            on_failure=self.fail,
+        )
+        self._driver.on_ended = self._turn_was_ended
+        self._driver.on_synced = self._turn_ended.set
+        self._turn_now()
+        self._driver.start()
+        if self._entrance is not None:
+            self._entrance.open_links(self._driver)
+            self._entrance.admit(ThisMember(self.service, self.forwarding, self.metadata))
+
+    def _turn_was_ended(self) -> None:
+        self.leadership.turn_ended()
+        self.backlog.relieve()
+
+    async def _register(self, identity: Identity) -> None:
+        """Tell the metadata that this broker is here, as often as it takes."""
+        while True:
+            command = self._registration(identity.node_id, identity.cluster_id)
+            answer = self.service.submit(command)
+            self._turn_now()
+            await self._until(partial(_is_done, answer), "looking for the metadata's leader")
+            try:
+                self.service.broker_epoch = answer.get().epoch
+            except (KafkaError, PeerError) as error:
+                if error.code not in RETRIABLE and error.code is not ErrorCode.NOT_CONTROLLER:
+                    raise
+                log.warning("this broker is not registered yet: %s", error)
+            else:
+                return
+
+    def _is_registered(self) -> bool:
+        record = self._cluster.state.brokers.get(self.service.identity.node_id)
+        return record is not None and record.epoch >= self.service.broker_epoch
+
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+        """Poll: this happens once in a broker's life, and what is awaited has many causes."""
+        told_at = self._loop.time() + TELL_S
+        while not condition():
+            if self.failure is not None:
+                raise self.failure
+            if self._loop.time() >= told_at:
+                told_at += TELL_S
+                log.info("still %s", what)
+            await asyncio.sleep(POLL_S)
+
+    def _begin_serving(self) -> None:
+        self._compactor = CompactorProcess(self.config.data_dir, self.workers.submit)
+        self._housekeeping = Housekeeping(
+            self.store, self.replicas, self._metadata_partition, self._compactor
+        )
+        for listener in self.config.kafka_listeners:
+            door = self._ways.kafka(self, listener, self._bound.pop(listener.name))
+            self._doors.append(door)
+            door.open()
+        self._tick = self._loop.call_later(TICK_MS / 1000, self._on_tick)
+
+    # --- what the metadata change ---------------------------------------------------------------
+
+    def _brokers_changed(self) -> None:
+        """Brokers registered or left, or all was just read."""
+        state, me = self._cluster.state, self.service.identity.node_id
+        if self._entrance is not None:
+            self._entrance.peers.know(peer_addresses(state, but=me))
+        if self.service.broker_epoch >= 0 and is_fenced(state, me, self.service.broker_epoch):
+            self.fail(FencedError(f"another process is broker {me} now, or it was unregistered"))
+            return
+        self.controller.changed(steady_ms())
+
+    def _topic_changed(self, topic_id: uuid.UUID) -> None:
+        local = self.replicas.by_id.get(topic_id)
+        if local is not None:
+            self.controller.aim(local.partitions.values(), steady_ms())
 
     def _take_settings(self, settings: Settings) -> None:
         level = settings.effective.logging_level
@@ -198,130 +442,29 @@ class Runtime:
         for door in self._doors:
             door.configure(settings.effective)
 
-    def _register(self, identity: Identity) -> None:
-        """Tell the metadata that this broker is here; the first one forms the cluster."""
-        if self._cluster.state.cluster_id is None:
-            self.service.submit(FormCluster(identity.cluster_id, FINALIZED))
-        endpoints = tuple(
-            Endpoint(listener.name, *self.service.endpoints[listener.name], listener.protocol)
-            for listener in self.config.kafka_listeners
-        )
-        registered = self.service.submit(
-            RegisterBroker(
-                identity.node_id,
-                self.store.directory_id,
-                uuid.uuid4(),
-                endpoints,
-                identity.rack,
-                FEATURES,
-                self.store.seq,
-                identity.cluster_id,
-            )
-        )
-        self._turn_now()
-        self.service.broker_epoch = registered.get().epoch
-        log.info("recovered %s", self.store.recovery)
-        for uid in self.store.recovery.damaged:
-            log.error("log %d is damaged; it is kept as it is and not served", uid)
-        self.replicas.report_orphans()
+    # --- time ----------------------------------------------------------------------------------
 
     def _turn_now(self) -> None:
-        """A whole turn in this thread: only before anybody is connected."""
+        """Whole turns in this thread: only while nobody is connected, for frames don't leave."""
+        if self._driver is not None and (self._entrance is not None or self._driver.is_syncing):
+            return
         while (turn := self.node.begin_turn(steady_ms())) is not None:
             if turn.needs_sync:
                 turn.sync()
             self.node.end_turn(steady_ms(), turn)
-
-    def _open_door(self, listener: Listener) -> None:
-        door = self._make_door(self, listener)
-        port = door.listen(listener.host, listener.port)
-        self._doors.append(door)
-        self.service.endpoints[listener.name] = self.config.advertised(
-            listener, port, socket.gethostname()
-        )
-
-    # --- turns ---------------------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        if not self._turn_is_due and not self._is_syncing:
-            self._turn_is_due = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._turn_is_due = False
-        if self._is_syncing or self._is_ending or self.failure is not None:
-            return
-        with self._or_fail():
-            while (turn := self.node.begin_turn(steady_ms())) is not None:
-                if turn.needs_sync:
-                    self._is_syncing = True
-                    self._syncer.submit(turn.sync, partial(self._synced, turn))
-                    return
-                self._end_turn(turn, steady_ms())
-
-    def _end_turn(self, turn: GroupTurn, now: int) -> None:
-        self.node.end_turn(now, turn)
-        self.backlog.relieve()
-
-    def _synced(self, turn: GroupTurn, error: BaseException | None) -> None:
-        self._is_syncing = False
-        self._turn_ended.set()
-        if error is not None:
-            self.fail(error)
-        if self.failure is not None:  # Promise nothing more, though this turn may be durable.
-            return
-        with self._or_fail():
-            now = steady_ms()
-            self._end_turn(turn, now)
-            if self.store.has_jobs():
-                self._maintain(now)
-        self._turn()
-
-    # --- time ----------------------------------------------------------------------------------
-
-    def _sleep(self) -> None:
-        """Until the next deadline, at most a tick."""
-        delay = min(max(self.node.next_deadline() - steady_ms(), 0), TICK_MS)
-        self._tick_at = self._loop.time() + delay / 1000
-        self._tick = self._loop.call_at(self._tick_at, self._on_tick)
-
-    def _sleep_less(self, deadline: int) -> None:
-        """A timer was set that is due before we wake."""
-        at = self._loop.time() + max(deadline - steady_ms(), 0) / 1000
-        if self._tick is not None and at < self._tick_at - 0.001:
-            self._tick.cancel()
-            self._tick_at = at
-            self._tick = self._loop.call_at(at, self._on_tick)
+            self._turn_was_ended()
 
     def _on_tick(self) -> None:
+        """What is due now and then, beside the turns."""
         if self.failure is not None:
             return
         with self._or_fail():
             now = steady_ms()
-            self.node.tick(now)
             self._housekeeping.tick(wall_ms())
-            self._maintain(now)
-            self._sleep()
-
-    def _maintain(self, now: int) -> None:
-        """Let the store flush, free journal files, remove what was deleted."""
-        if self._is_ending:
-            return
-        for job in self.store.maintain(now):
-            self.workers.submit(job.run, partial(self._job_done, job))
-        if self.store.has_work():
-            self._wake()
-
-    def _job_done(self, job: Job, error: BaseException | None) -> None:
-        if isinstance(error, OSError):  # What was deleted can't be removed: nothing depends on it.
-            log.warning("files of a deleted log stay: %s", error)
-        elif error is not None:
-            self.fail(error)
-        if self.failure is not None:
-            return
-        with self._or_fail():
-            self.store.done(job)
-            self._maintain(steady_ms())
+            self.leadership.tick(now)
+            self.controller.tick(now)
+            self.forwarding.tell_applied()
+        self._tick = self._loop.call_later(TICK_MS / 1000, self._on_tick)
 
     # --- the end -------------------------------------------------------------------------------
 
@@ -338,33 +481,48 @@ class Runtime:
         if self.failure is None:
             log.critical("the broker stops: %s", error, exc_info=error)
             self.failure = error
-            for door in self._doors:
-                door.close()
+            if self._driver is not None:
+                self._driver.stop()
+            self._close_doors()
             self.stopped.set()
 
     def abandon(self) -> None:
         """The start failed: let go of threads and doors; what is on disk stays as it is."""
+        if self._driver is not None:
+            self._driver.stop()
         if self._files is not None:
             self._files.unlock()
-        for door in self._doors:
-            door.close()
+        self._close_doors()
         self.workers.close()
         self._openers.close()
         self._syncer.close()
 
-    async def stop(self) -> None:
-        """Take no more, answer what is under way, flush, close."""
-        for door in self._doors:
-            door.stop_taking()
-        self._wake()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._drained(), STOP_PATIENCE_S)
+    def _close_doors(self) -> None:
         for door in self._doors:
             door.close()
-        self._is_ending = True
+        for bound in self._bound.values():
+            bound.close()
+        self._bound.clear()
+        if self._entrance is not None:
+            self._entrance.peers.close()
+
+    async def stop(self) -> None:
+        """Hand leaderships over, take no more, answer what is under way, flush, close."""
+        assert self._driver is not None
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._handed_over(), HAND_OVER_PATIENCE_S)
+        for door in self._doors:
+            door.stop_taking()
+        self._driver.wake()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drained(), STOP_PATIENCE_S)
+        self._close_doors()
         if self._tick is not None:
             self._tick.cancel()
-        await self._no_sync()  # However long: what was begun can't be taken back.
+        self._driver.stop()
+        while self._driver.is_syncing:  # However long: what was begun can't be taken back.
+            self._turn_ended.clear()
+            await self._turn_ended.wait()
         self._compactor.kill()
         self.workers.close()
         self._openers.close()
@@ -373,17 +531,19 @@ class Runtime:
         self._close_store()
         self.stopped.set()
 
+    async def _handed_over(self) -> None:
+        """Nobody has to find out that we are gone."""
+        assert self._driver is not None
+        while self.failure is None and self.node.hand_over_all(steady_ms()):
+            self._driver.wake()
+            await asyncio.sleep(DRAIN_POLL_S)
+
     async def _drained(self) -> None:
         """Nobody waits for an append, and every answer is with its client."""
         while self.failure is None and (  # noqa: ASYNC110  At the end only; answers have no event.
             self.node.has_waiting or any(door.has_unsent for door in self._doors)
         ):
             await asyncio.sleep(DRAIN_POLL_S)
-
-    async def _no_sync(self) -> None:
-        while self._is_syncing:
-            self._turn_ended.clear()
-            await self._turn_ended.wait()
 
     def _close_store(self) -> None:
         assert self._files is not None
@@ -393,6 +553,16 @@ class Runtime:
             except (StorageError, OSError) as error:
                 self.fail(error)
         self._files.unlock()
+
+
+def _is_done(answer: Answer[Any]) -> bool:
+    return answer.is_done
+
+
+def _registered(data: bytes) -> tuple[int, int]:
+    """Node id and broker epoch of a registration's result. Raises KafkaError, ProtocolError."""
+    registered = decode_result(data)
+    return registered.node, registered.epoch
 
 
 def _new_cluster_id() -> str:

@@ -12,52 +12,33 @@ from dmq.broker.admin import Admin
 from dmq.broker.answer import Answer
 from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
+from dmq.broker.forwarding import Forwarding
 from dmq.broker.host import MachineHost
+from dmq.broker.leadership import Leadership
 from dmq.broker.offsets import FoundOffset, Sought, list_offset
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
+from dmq.broker.views import BrokerView as BrokerView
+from dmq.broker.views import PartitionView as PartitionView
+from dmq.broker.views import TopicView as TopicView
+from dmq.broker.views import Views
 from dmq.config.broker import BrokerConfig
 from dmq.config.settings import Settings
 from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import AllocateProducerIds, ProducerIds
-from dmq.machines.machine import Command
 from dmq.machines.records import FeatureRange
-from dmq.machines.state import ClusterState, TopicState
+from dmq.machines.state import ClusterState
 from dmq.machines.topics import check_topic_name
-from dmq.types import NO_EPOCH, NO_LEADER
+from dmq.types import NIL_UUID, NO_EPOCH, NO_LEADER
 
-R = TypeVar("R")
 M = TypeVar("M")
 N = TypeVar("N")
 
+SERVED_MS = 5_000
+"""How long the answer to a new topic waits for its leaders."""
 SLICE = 250
 """Topics told per pass of the loop: a few milliseconds."""
-
-
-class BrokerView(NamedTuple):
-    """A broker as clients of one listener see it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-class PartitionView(NamedTuple):
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: list[int]
-    isr: list[int]
-    offline: list[int]
-
-
-class TopicView(NamedTuple):
-    name: str
-    topic_id: UUID
-    is_internal: bool
-    partitions: list[PartitionView]
 
 
 class Identity(NamedTuple):
@@ -100,6 +81,8 @@ class Service:
         new_uuid: Callable[[], UUID],
         backlog: Backlog,
         aside: Aside,
+        forwarding: Forwarding,
+        leadership: Leadership,
     ) -> None:
         self.identity = identity
         self.config = config
@@ -116,7 +99,13 @@ class Service:
         self._cluster = cluster
         self._metadata = metadata
         self._replicas = replicas
-        self.admin = Admin(self.submit, self._settings, cluster, replicas, new_uuid)
+        self._forwarding = forwarding
+        self.leadership = leadership
+        self._views = Views(lambda: cluster.state, leadership, self.live_nodes)
+        self.submit = forwarding.submit
+        self.admin = Admin(
+            self.submit, self._settings, cluster, replicas, new_uuid, self._when_served
+        )
         self._producer_ids = range(0)
         self._producer_id_block: Answer[ProducerIds] | None = None
 
@@ -132,14 +121,31 @@ class Service:
 
     @property
     def controller_id(self) -> int:
-        return self.identity.node_id
+        """The metadata's leader; -1: nobody knows."""
+        leader = self._metadata.replica.leader
+        return NO_LEADER if leader is None else leader.node
+
+    def live_nodes(self) -> list[int]:
+        """The brokers that are up, as far as this one sees."""
+        return [self.identity.node_id, *self._forwarding.linked()]
 
     def this_broker(self, listener: str) -> BrokerView:
         host, port = self.endpoints[listener]
         return BrokerView(self.identity.node_id, host, port, self.identity.rack)
 
-    def brokers(self, listener: str) -> list[BrokerView]:
-        return [self.this_broker(listener)]
+    def brokers(self, listener: str, *, with_fenced: bool = False) -> list[BrokerView]:
+        """The brokers that are up; `with_fenced`: those that are registered and down, too."""
+        return self._views.brokers(listener, self.this_broker(listener), with_fenced=with_fenced)
+
+    def leader_of(self, topic: str, topic_id: UUID, index: int) -> tuple[int, int]:
+        """(leader, epoch) of a partition, by the topic's name or id; (-1, -1) if unknown."""
+        if topic_id == NIL_UUID:
+            found = self.cluster.topics.get(topic)
+            if found is None:
+                return NO_LEADER, NO_EPOCH
+            topic_id = found.topic_id
+        led = self.leadership.of(topic_id, index)
+        return led.leader, led.epoch
 
     def metadata_offset(self) -> int:
         """How much metadata is committed: grows with every change."""
@@ -160,7 +166,7 @@ class Service:
         found = self.cluster.topics.get(name)
         if found is None or found.topic_id not in self._replicas.by_id:
             return None
-        return self._view(found)
+        return self._views.topic(found)
 
     def topic_by_id(self, topic_id: UUID) -> TopicView | None:
         found = self.cluster.topics_by_id.get(topic_id)
@@ -168,20 +174,6 @@ class Service:
 
     def topic_names(self) -> list[str]:
         return list(self._replicas.topics)
-
-    def _view(self, topic: TopicState) -> TopicView:
-        local = self._replicas.by_id[topic.topic_id]
-        partitions: list[PartitionView] = []
-        for index, placed in enumerate(topic.partitions):
-            here = local.partitions.get(index)
-            replicas = list(placed.replicas)
-            if here is None:
-                view = PartitionView(index, NO_LEADER, NO_EPOCH, replicas, [], replicas)
-            else:
-                node_id = self.identity.node_id
-                view = PartitionView(index, node_id, here.leader_epoch, replicas, [node_id], [])
-            partitions.append(view)
-        return TopicView(topic.name, topic.topic_id, topic.name.startswith("__"), partitions)
 
     def why_no_topic(self, name: str) -> ErrorCode:
         """The code for a topic that is not there: bad name, or just unknown."""
@@ -191,14 +183,38 @@ class Service:
             return error.code
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def submit(self, command: Command[R]) -> Answer[R]:
-        """Give the metadata machine a command of `machines.commands`."""
-        return self._metadata.submit(command, self.now())
+    def _when_served(self, names: list[str]) -> Answer[None]:
+        """An answer that comes when all brokers know these topics and their partitions are led, or
+        when that takes too long."""
+        answer: Answer[None] = Answer()
+        topics = [topic for name in names if (topic := self.cluster.topics.get(name)) is not None]
+        wanted = [(topic.topic_id, n) for topic in topics for n in range(len(topic.partitions))]
+
+        def are_led() -> bool:
+            while wanted and self.leadership.of(*wanted[-1]).leader != NO_LEADER:
+                wanted.pop()
+            return not wanted
+
+        def done() -> None:
+            if not answer.is_done:
+                answer.resolve(None)
+
+        def known() -> None:
+            self.leadership.when(are_led, done)
+            if not answer.is_done:
+                self.fetcher.at(self.steady_now() + SERVED_MS, give_up)
+
+        def give_up() -> None:
+            self.leadership.give_up(done)
+            done()
+
+        self._forwarding.when_everywhere(known)
+        return answer
 
     def when_settled(self, callback: Callable[[bool], None]) -> None:
         """Call when all that the metadata says now is committed: what was read from it may go out
-        (SPEC §7: reads wait too). With False if the disk refused some of it instead."""
-        self._metadata.replica.when_committed(lambda code: callback(code is ErrorCode.NONE))
+        (SPEC §7: reads wait too). With False if it is not to be, and must be read anew."""
+        self._metadata.when_settled(callback)
 
     def answer_settled(self, make: Callable[[], M], reply: Callable[[M], None]) -> None:
         """`make` an answer from the metadata; `reply` when what it rests on is settled."""

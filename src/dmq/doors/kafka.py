@@ -83,6 +83,26 @@ class DoorLimits:
         )
 
 
+class BoundSocket:
+    """A socket that listens and whose door is not open yet: those who knock wait."""
+
+    def __init__(self, config: BrokerConfig, host: str, port: int) -> None:
+        """Port 0: any. Raises OSError."""
+        limits = DoorLimits.of(config)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.sock = socket.create_server((host, port), family=family, backlog=limits.backlog)
+        self.sock.setblocking(False)
+        if limits.receive_buffer_bytes > 0:  # Must be set before the connection is there.
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+
+    @property
+    def port(self) -> int:
+        return int(self.sock.getsockname()[1])
+
+    def close(self) -> None:
+        self.sock.close()
+
+
 class KafkaDoor:
     """The listening socket and all its connections."""
 
@@ -92,6 +112,7 @@ class KafkaDoor:
         listener: str,
         sessions: FetchSessions,
         warm: Callable[[Slice, Callable[[BaseException | None], None]], None],
+        bound: "BoundSocket",
     ) -> None:
         self.service = service
         self.listener = listener
@@ -113,7 +134,7 @@ class KafkaDoor:
         self._goes_on: Connection | None = None
         """The one that may finish its request though there is no room: somebody must."""
         self._shared = memoryview(bytearray(SHARED_BYTES))
-        self._sock: socket.socket | None = None
+        self._sock: socket.socket | None = bound.sock
         self._loop = asyncio.get_running_loop()
         self._sweep: asyncio.TimerHandle | None = None
         self._second_began = 0.0
@@ -128,18 +149,12 @@ class KafkaDoor:
 
     # --- accepting ---------------------------------------------------------------------------
 
-    def listen(self, host: str, port: int) -> int:
-        """Listen on host and port (0: any); the port that it became. Raises OSError."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.create_server((host, port), family=family, backlog=self.limits.backlog)
-        sock.setblocking(False)
-        if self.limits.receive_buffer_bytes > 0:  # Must be set before the connection is there.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.limits.receive_buffer_bytes)
-        self._sock = sock
-        self._loop.add_reader(sock.fileno(), self._accept)
+    def open(self) -> None:
+        """Take connections."""
+        assert self._sock is not None
+        self._loop.add_reader(self._sock.fileno(), self._accept)
         if self.limits.idle_ms > 0:
             self._sweep = self._loop.call_later(IDLE_SWEEP_S, self._close_idle)
-        return int(sock.getsockname()[1])
 
     def _accept(self) -> None:
         assert self._sock is not None

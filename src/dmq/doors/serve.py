@@ -23,11 +23,12 @@ from typing import Any
 
 import uvloop
 
+from dmq.broker.membership import Entrance
 from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener
 from dmq.doors.fetch_sessions import FetchSessions
-from dmq.doors.kafka import KafkaDoor
+from dmq.doors.kafka import BoundSocket, KafkaDoor
 from dmq.doors.outbox import Slice
 
 log = logging.getLogger("dmq")
@@ -59,7 +60,7 @@ class Ready:
 
 async def start_broker(config: BrokerConfig) -> Runtime:
     """A running broker on this loop; end it with `await runtime.stop()`."""
-    runtime = Runtime(config, _kafka_door)
+    runtime = Runtime(config, Ways())
     try:
         await runtime.start()
     except BaseException:
@@ -85,15 +86,30 @@ def ready_of(runtime: Runtime, seconds: float) -> Ready:
     )
 
 
-def _kafka_door(runtime: Runtime, listener: Listener) -> KafkaDoor:
-    slots = runtime.config.max_incremental_fetch_session_cache_slots
-    sessions = FetchSessions(slots, random.SystemRandom())
+class Ways:
+    """The doors of a broker, for its runtime, which lies below them."""
 
-    def warm(piece: Slice, warmed: Callable[[BaseException | None], None]) -> None:
-        """Read it in a worker: what counts is that its pages are in memory then."""
-        runtime.workers.submit(piece.pread, warmed)
+    def bind(self, config: BrokerConfig, listener: Listener) -> BoundSocket:
+        """Raises OSError."""
+        return BoundSocket(config, listener.host, listener.port)
 
-    return KafkaDoor(runtime.service, listener.name, sessions, warm)
+    def kafka(self, runtime: Runtime, listener: Listener, bound: BoundSocket) -> KafkaDoor:
+        slots = runtime.config.max_incremental_fetch_session_cache_slots
+        sessions = FetchSessions(slots, random.SystemRandom())
+
+        def warm(piece: Slice, warmed: Callable[[BaseException | None], None]) -> None:
+            """Read it in a worker: what counts is that its pages are in memory then."""
+            runtime.workers.submit(piece.pread, warmed)
+
+        return KafkaDoor(runtime.service, listener.name, sessions, warm, bound)
+
+    def entrance(self, config: BrokerConfig) -> Entrance | None:
+        """The peer door; None if the settings want none."""
+        if config.peer_address is None:
+            return None
+        from dmq.doors.peer.entrance import PeerEntrance  # Brokers that are alone don't need it.
+
+        return PeerEntrance(config)
 
 
 # --- a process -----------------------------------------------------------------------------------

@@ -132,6 +132,9 @@ class GroupNode:
         self.timers = Timers()
         self.wake: Callable[[], None] = lambda: None
         """Called when there is work for a turn; the runtime sets it."""
+        self.on_look: Callable[[Replica, bool], None] = lambda replica, has_turned: None
+        """Called after a replica changed, and whether it began or ceased to lead, or was elected
+        anew; for whoever keeps track of leaders."""
         self.counts: dict[str, int] = {}
         """How often rare things happened, for people and for tests."""
         self._sender = Sender(self.links, self.settings.sending)
@@ -382,11 +385,13 @@ class GroupNode:
         if members != replica.known_members:
             self._groups.set_members(replica, members)
         stance = replica.stance_now()
-        if stance != replica.stance:
+        has_turned = stance != replica.stance
+        if has_turned:
             was_leader = replica.stance is not None and replica.stance[2]
             if was_leader and not replica.is_leader:
                 self._ground(replica)
             self.tables.update(replica, stance)
+        self.on_look(replica, has_turned)
         self._agenda.set_timer(replica, replica.core.deadline)
         if replica.has_waiting:
             self._waiting[replica] = None

@@ -10,12 +10,12 @@ Only the metadata leader registers newcomers, the others say where it is. Decide
 registration: that is the cluster machine's.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 from uuid import UUID
 
 from dmq.broker.answer import Answer
-from dmq.broker.peers import Address, Peers
+from dmq.broker.membership import Member as Member
+from dmq.broker.peers import Peers
 from dmq.doors.peer.entry import (
     JOIN,
     PROBE,
@@ -27,30 +27,6 @@ from dmq.doors.peer.entry import (
     encode_probed,
     encode_reply,
 )
-from dmq.types import Voter
-
-
-class Member(Protocol):
-    """A broker that takes part in its cluster, as newcomers need it."""
-
-    @property
-    def cluster_id(self) -> str: ...
-    @property
-    def node_id(self) -> int: ...
-
-    def metadata_leader(self) -> int | None:
-        """Its node id, which may be ours; None: nobody knows now."""
-
-    def metadata_voters(self) -> tuple[Voter, ...]: ...
-
-    def addresses(self) -> Mapping[int, Address]:
-        """Peer addresses of all registered brokers, ours too."""
-
-    def register(self, command: bytes) -> Answer[bytes]:
-        """Submit a registration, as metadata leader; the answer is the encoded result.
-
-        The bytes are a stranger's: refuse, with KafkaError, what is no registration.
-        """
 
 
 class Admission:

@@ -19,10 +19,13 @@ again. Called by the runtime, with the door listening and `Admission` open on it
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from dmq.broker.membership import Founded as Founded
+from dmq.broker.membership import Joined as Joined
+from dmq.broker.membership import Newcomer as Newcomer
 from dmq.broker.peers import Address, PeerError
 from dmq.config.broker import BrokerConfig
 from dmq.doors.peer.asking import ask
@@ -38,7 +41,6 @@ from dmq.doors.peer.entry import (
     encode_join,
 )
 from dmq.errors import RETRIABLE, DmqError, ErrorCode, KafkaError, ProtocolError
-from dmq.types import Voter
 
 log = logging.getLogger("dmq.broker")
 
@@ -47,39 +49,6 @@ NO_NUMBER = -1
 HOPS_MAX = 5
 """Redirections on the way to the metadata leader before we pause."""
 _PASSING = RETRIABLE | {ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE}
-
-
-@dataclass(frozen=True, slots=True)
-class Newcomer:
-    """A broker with an empty directory, and how its registration is written and its result read."""
-
-    node_id: int
-    directory: UUID
-    command: Callable[[], bytes]
-    """A registration under `node_id`, or for any number if that is NO_NUMBER."""
-    result: Callable[[bytes], tuple[int, int]]
-    """Node id and broker epoch. Raises KafkaError if it is a refusal."""
-    new_cluster_id: Callable[[], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Founded:
-    """This broker is to form a cluster."""
-
-    cluster_id: str
-    node_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The cluster registered this broker."""
-
-    cluster_id: str
-    node_id: int
-    broker_epoch: int
-    metadata_voters: tuple[Voter, ...]
-    addresses: dict[int, Address]
-    """Peer addresses of the other brokers."""
 
 
 @dataclass(frozen=True, slots=True)
