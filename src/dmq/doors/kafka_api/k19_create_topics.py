@@ -6,6 +6,8 @@ request's timeout is not needed.
     4  -1 takes the broker's defaults     5  configs and counts in the answer     7  topic ids
 """
 
+from functools import partial
+
 from dmq.broker.admin import NewTopic, TopicCreated
 from dmq.broker.answer import Answer
 from dmq.broker.service import Service
@@ -20,7 +22,12 @@ from dmq.wire.messages.k19_create_topics import (
 )
 
 CONFIGS_SINCE = 5
-TOPIC = 2
+TOLD_PER_PASS = 50
+"""Topics per pass of the loop; each has dozens of configs. More than these are not encoded in it
+either."""
+
+Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
+"""Configs of topics by what they set: most topics of a request set the same."""
 
 
 def handle(service: Service, call: Call, request: CreateTopicsRequest) -> None:
@@ -28,17 +35,30 @@ def handle(service: Service, call: Call, request: CreateTopicsRequest) -> None:
 
     def on_created(answer: Answer[list[TopicCreated]]) -> None:
         try:
-            results = [_result(service, call, created) for created in answer.get()]
+            created = answer.get()
         except DmqError as error:
-            results = [
-                CreatableTopicResult(
-                    topic.name, error_code=error.code, error_message=str(error), configs=None
-                )
-                for topic in request.topics
-            ]
-        call.reply(CreateTopicsResponse(topics=results))
+            call.reply(_refusal(request, error))
+            return
+        tell = partial(_result, service, call, {})
+        service.in_slices(created, tell, partial(_reply, call), step=TOLD_PER_PASS)
 
     service.admin.create_topics(topics, validate_only=request.validate_only).on_done(on_created)
+
+
+def _refusal(request: CreateTopicsRequest, error: DmqError) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(
+                topic.name, error_code=error.code, error_message=str(error), configs=None
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _reply(call: Call, results: list[CreatableTopicResult]) -> None:
+    reply = call.reply if len(results) <= TOLD_PER_PASS else call.reply_large
+    reply(CreateTopicsResponse(topics=results))
 
 
 def _new_topic(service: Service, topic: CreatableTopic) -> NewTopic:
@@ -52,7 +72,9 @@ def _new_topic(service: Service, topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _result(service: Service, call: Call, created: TopicCreated) -> CreatableTopicResult:
+def _result(
+    service: Service, call: Call, described: Described, created: TopicCreated
+) -> CreatableTopicResult:
     if created.error is not None:
         return CreatableTopicResult(
             created.name,
@@ -62,13 +84,10 @@ def _result(service: Service, call: Call, created: TopicCreated) -> CreatableTop
         )
     configs: list[CreatableTopicConfigs] | None = None
     if call.version >= CONFIGS_SINCE:
-        entries = service.admin.describe_new_topic(created.config)
-        configs = [
-            CreatableTopicConfigs(
-                entry.name, entry.value, entry.read_only, entry.source, entry.is_sensitive
-            )
-            for entry in entries
-        ]
+        key = tuple(created.config.items())
+        configs = described.get(key)
+        if configs is None:
+            configs = described[key] = _configs(service, created)
     return CreatableTopicResult(
         created.name,
         created.topic_id,
@@ -78,3 +97,12 @@ def _result(service: Service, call: Call, created: TopicCreated) -> CreatableTop
         replication_factor=created.replication_factor,
         configs=configs,
     )
+
+
+def _configs(service: Service, created: TopicCreated) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            entry.name, entry.value, entry.read_only, entry.source, entry.is_sensitive
+        )
+        for entry in service.admin.describe_new_topic(created.config)
+    ]
