@@ -124,7 +124,7 @@ class Client:
 
     def write(self, txn: Txn) -> None:
         for request in txn.flying:
-            if self.world.dice.random() < 0.3 or self.world.is_healing:
+            if self.world.dice.random() < 0.5 or self.world.is_healing:
                 self.send(txn, request)
         if txn.wanted and len(txn.flying) < IN_FLIGHT:
             index, value = txn.wanted[0]

@@ -95,7 +95,7 @@ MUTANTS: list[tuple[str, int, list[tuple[Any, str, Any]]]] = [
     ("one epoch for many transactions", 2, [(ending, "EPOCH_PER_TXN", 3)]),
     ("partitions join what is decided", 2, [(adding, "PREPARED", frozenset())]),
     ("a new coordinator finishes nothing", 2, [(TransactionState, "prepared", lambda self: iter(()))]),
-    ("fenced without a new epoch", 1, [
+    ("fenced without a new epoch", 2, [
         (initialising, "fence", _fence_without_a_new_epoch),
         (machine, "fence", _fence_without_a_new_epoch),
     ]),

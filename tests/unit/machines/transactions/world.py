@@ -229,7 +229,7 @@ class World:
         elif what == 3:
             self.dice.choice(self.partitions).take_snapshot()
         elif what == 4:
-            self.coordinator.now += self.dice.choice([100, 100, 100, TIMEOUT_MS + 1])
+            self.coordinator.now += self.dice.choice([100, TIMEOUT_MS + 1])
             self.coordinator.abort_timed_out()
         elif len(self.clients) < CLIENTS_MAX:
             self.spawn("x")
