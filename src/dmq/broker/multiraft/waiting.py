@@ -55,6 +55,13 @@ class ParkedAppend:
         self.on_settled: Callable[[int], None] | None = None
         """Told the size when this append leaves the queue, for whoever counts them."""
 
+    def lose_patience(self) -> None:
+        """Call back before the end."""
+        self.deadline = 0
+        on_done, self.on_done = self.on_done, None
+        if on_done is not None:
+            on_done(ErrorCode.REQUEST_TIMED_OUT)
+
     def tell(self, code: ErrorCode) -> None:
         """Call back, once. The callback is let go of first: it often refers to this object, and
         such a circle would keep a request's megabytes until the next collection."""
@@ -172,12 +179,12 @@ class Acks:
             queue.popleft().tell(ErrorCode.NONE)
 
     def expire(self, now: int) -> None:
-        """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on."""
+        """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on, and
+        is counted until its end."""
         for queue in (self._own, self._uncommitted, self._committed):
-            if any(append.deadline and append.deadline <= now for append in queue):
-                for append in [a for a in queue if a.deadline and a.deadline <= now]:
-                    queue.remove(append)
-                    append.tell(ErrorCode.REQUEST_TIMED_OUT)
+            for append in queue:
+                if append.deadline and append.deadline <= now:
+                    append.lose_patience()
 
     def fail(self, code: ErrorCode) -> None:
         for append in self._take_all():
