@@ -3,6 +3,7 @@
 Both ways go through the real codecs of the API's version, so what an answer can't carry is not seen.
 """
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 from dmq.wire import registry
@@ -15,6 +16,7 @@ class FakeCall:
         self.api_key = api_key
         self.version = version
         self.replies: list[Any] = []
+        self.connection = SimpleNamespace(door=SimpleNamespace(listener="PLAINTEXT"))
 
     def reply(self, message: object) -> None:
         self.replies.append(over_the_wire(self.api_key, self.version, message))

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dmq.cli.exits import CommandError, Exit
 
@@ -27,6 +28,8 @@ PORT_STEP = 10
 """Between the ports of two brokers; a broker's peer door is one above its Kafka door."""
 START_PATIENCE_S = 60.0
 STOP_PATIENCE_S = 30.0
+LAST_WORDS_MAX = 100
+"""Lines of a broker that are kept for the case that it does not stop in order."""
 IMPATIENT_AFTER_S = 1.0
 """Signals often come in pairs: to the process and to its group. Only a later one is a second one."""
 _HOST = "127.0.0.1"
@@ -51,6 +54,8 @@ class Broker:
         self.data_dir = data_dir
         self.ready: dict[str, Any] | None = None
         self.process: subprocess.Popen[str] | None = None
+        self.last_words: deque[str] = deque(maxlen=LAST_WORDS_MAX)
+        """Lines that were not told yet."""
 
     @property
     def address(self) -> str:
@@ -77,6 +82,12 @@ class Broker:
             "log.dirs": self.data_dir,
         }
 
+    def tell_last_words(self) -> None:
+        """Pass on what it said."""
+        while self.last_words:
+            line = self.last_words.popleft()
+            print(f"[{self.node}] {line}", end="", file=sys.stderr, flush=True)
+
     def signal(self, number: int) -> None:
         if self.is_running:
             assert self.process is not None
@@ -96,6 +107,7 @@ class Brokers:
         self.events: SimpleQueue[Event] = SimpleQueue()
         self._handlers: dict[int, Any] = {}
         self._listeners: list[threading.Thread] = []
+        self._is_stopping = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -134,11 +146,7 @@ class Brokers:
             broker.process = _start(settings)
         for broker in self.all:
             assert broker.process is not None
-            assert broker.process.stdout is not None
-            assert broker.process.stderr is not None
-            relay = threading.Thread(
-                target=_relay, args=(broker.node, broker.process.stderr), daemon=True
-            )
+            relay = threading.Thread(target=self._relay, args=(broker,), daemon=True)
             listener = threading.Thread(target=self._listen, args=(broker, relay), daemon=True)
             self._listeners.append(listener)
             relay.start()
@@ -157,6 +165,17 @@ class Brokers:
         code = broker.process.wait()
         relay.join()  # Its last words come before the report of its end.
         self.events.put(Event("ended", broker.node, code))
+
+    def _relay(self, broker: Broker) -> None:
+        """In a thread: what a child complains about, with its number before each line. That the
+        others go is no news while all are being stopped: it is kept for the case that one fails."""
+        assert broker.process is not None
+        assert broker.process.stderr is not None
+        with broker.process.stderr as lines:
+            for line in lines:
+                broker.last_words.append(line)
+                if not self._is_stopping:
+                    broker.tell_last_words()
 
     def _all_ready(self) -> bool:
         """Wait for all; False if somebody asked us to stop. Raises CommandError if one can't."""
@@ -206,6 +225,7 @@ class Brokers:
         running = [broker for broker in self.all if broker.is_running]
         if not running:
             return Exit.FAILURE
+        self._is_stopping = True
         for broker in running:
             broker.signal(signal.SIGTERM)
         began = time.monotonic()
@@ -222,6 +242,7 @@ class Brokers:
         codes = [broker.process.wait() for broker in running if broker.process is not None]
         for broker, code in zip(running, codes, strict=True):
             if code:
+                broker.tell_last_words()
                 print(f"warning: broker {broker.node} {_ending(code)}", file=sys.stderr)
         return Exit.FAILURE if any(codes) else Exit.OK
 
@@ -266,13 +287,6 @@ def _die_with_parent() -> Callable[[], None] | None:
             os.kill(os.getpid(), signal.SIGTERM)
 
     return ask
-
-
-def _relay(node: int, lines: IO[str]) -> None:
-    """In a thread: what a child complains about, with its number before each line."""
-    with lines:
-        for line in lines:
-            print(f"[{node}] {line}", end="", file=sys.stderr, flush=True)
 
 
 def _ending(code: int) -> str:

@@ -1,10 +1,11 @@
 """Produce, versions 3 to 13: a batch per partition goes to the log; the answer leaves with the ack.
 
 acks 0 gets no answer (an error closes the connection), 1 is answered when the leader's own disk has
-the batch, all when the partition's high watermark has passed it. One partition's failure does not spoil the others.
+the batch, all when the partition's high watermark has passed it. One partition's failure does not
+spoil the others.
 
     5  log start offset     7  zstd      8  error messages     9  flexible
-    10 current leader       13 topics by id
+    10 the current leader in a refusal (KIP-951)       13 topics by id
 Skipped: producer sequences and transactions (the batch is stored as it is).
 """
 
@@ -18,9 +19,12 @@ from dmq.broker.partition import Partition
 from dmq.broker.service import Service
 from dmq.codecs import Codec
 from dmq.doors.call import Call
+from dmq.doors.kafka_api.leader_hints import MOVED, LeaderHints
 from dmq.errors import DmqError, ErrorCode
 from dmq.records import BatchError
 from dmq.wire.messages.k00_produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -30,6 +34,8 @@ from dmq.wire.messages.k00_produce import (
 )
 
 ZSTD_VERSION_MIN = 7
+HINTS_SINCE = 10
+"""Version from which a refusal names the leader."""
 _ATTRIBUTES_AT = 22
 """Low byte of the attributes in a batch, which has the codec."""
 
@@ -115,7 +121,10 @@ def _produce_one(
     index, now = data.index, service.now()
 
     def answer(result: PartitionProduceResponse) -> None:
-        call.reply(ProduceResponse([TopicProduceResponse(name, topic_id, [result])]))
+        response = ProduceResponse([TopicProduceResponse(name, topic_id, [result])])
+        if result.error_code:
+            _add_hints(service, call, response)
+        call.reply(response)
 
     try:
         partition, append = _append(service, call, topic, data, now, acks, opened)
@@ -144,6 +153,7 @@ class _Production:
         "_acks",
         "_call",
         "_deadline",
+        "_has_refused",
         "_now",
         "_opened",
         "_response",
@@ -161,6 +171,7 @@ class _Production:
         self._now = service.now()
         self._deadline = service.steady_now() + max(timeout_ms, 1)
         self._response = ProduceResponse(responses=[])
+        self._has_refused = False
         self._waiting = 1  # One for `all_added`.
 
     def add_topic(self, topic: TopicProduceData) -> None:
@@ -176,6 +187,7 @@ class _Production:
             except DmqError as error:
                 answer.error_code = error.code
                 answer.error_message = str(error)
+                self._has_refused = True
                 continue
             self._waiting += 1
             append.deadline = self._deadline
@@ -191,6 +203,7 @@ class _Production:
                 answer.log_start_offset = partition.log_start_offset
             else:
                 answer.error_code = code
+                self._has_refused = True
             self.all_added()
 
         return on_appended
@@ -198,6 +211,8 @@ class _Production:
     def all_added(self) -> None:
         self._waiting -= 1
         if not self._waiting:
+            if self._has_refused:
+                _add_hints(self._service, self._call, self._response)
             self._call.reply(self._response)
 
     def refuse_all(self, request: ProduceRequest, code: ErrorCode) -> None:
@@ -210,6 +225,19 @@ class _Production:
                 TopicProduceResponse(topic.name, topic.topic_id, answers)
             )
         self.all_added()
+
+
+def _add_hints(service: Service, call: Call, response: ProduceResponse) -> None:
+    """Name the leaders of partitions that were refused for want of one here."""
+    if call.version < HINTS_SINCE:
+        return
+    hints = LeaderHints(service, call.connection.door.listener)
+    for topic in response.responses:
+        for each in topic.partition_responses:
+            if each.error_code in MOVED:
+                found = hints.find(topic.name, topic.topic_id, each.index)
+                each.current_leader = None if found is None else LeaderIdAndEpoch(*found)
+    response.node_endpoints = [NodeEndpoint(*broker[:4]) for broker in hints.named()]
 
 
 def _append(

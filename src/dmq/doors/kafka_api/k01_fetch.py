@@ -13,16 +13,21 @@ from dmq.broker.fetching import FetchResult, FetchSpec
 from dmq.broker.service import Service
 from dmq.doors.call import Call
 from dmq.doors.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, Session
+from dmq.doors.kafka_api.leader_hints import MOVED, LeaderHints
 from dmq.errors import ErrorCode, KafkaError
 from dmq.wire.messages.k01_fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
 TOPIC_IDS_SINCE = 13
+HINTS_SINCE = 16
+"""Version from which a refusal names the leader."""
 READ_COMMITTED = 1
 
 
@@ -38,7 +43,10 @@ def handle(service: Service, call: Call, request: FetchRequest) -> None:
         call.on_cancel = None
         if session is not None:
             results = session.news(results, all_of_them=is_whole)
-        call.reply(_response(call, request, results, session))
+        response = _response(request, results, session)
+        if call.version >= HINTS_SINCE and any(result.code in MOVED for result in results):
+            _add_hints(service, call, response)
+        call.reply(response)
 
     bytes_max = max(0, min(request.max_bytes, service.config.fetch_max_bytes))
     call.on_cancel = service.fetcher.fetch(
@@ -98,8 +106,19 @@ def _forgotten(request: FetchRequest) -> list[PartitionKey]:
     ]
 
 
+def _add_hints(service: Service, call: Call, response: FetchResponse) -> None:
+    """Name the leaders of partitions that were refused for want of one here."""
+    hints = LeaderHints(service, call.connection.door.listener)
+    for topic in response.responses:
+        for each in topic.partitions:
+            if each.error_code in MOVED:
+                found = hints.find(topic.topic, topic.topic_id, each.partition_index)
+                each.current_leader = None if found is None else LeaderIdAndEpoch(*found)
+    response.node_endpoints = [NodeEndpoint(*broker[:4]) for broker in hints.named()]
+
+
 def _response(
-    call: Call, request: FetchRequest, results: list[FetchResult], session: Session | None
+    request: FetchRequest, results: list[FetchResult], session: Session | None
 ) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
     current: FetchableTopicResponse | None = None

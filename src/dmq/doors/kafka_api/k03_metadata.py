@@ -14,11 +14,12 @@ from functools import partial
 from uuid import UUID
 
 from dmq.broker.answer import Answer
-from dmq.broker.service import Service, TopicView
+from dmq.broker.service import Service
+from dmq.broker.views import PartitionView, TopicView
 from dmq.doors.call import Call
 from dmq.doors.kafka_api import operations
 from dmq.errors import DmqError, ErrorCode, KafkaError
-from dmq.types import NIL_UUID
+from dmq.types import NIL_UUID, NO_LEADER
 from dmq.wire.messages.k03_metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -111,9 +112,9 @@ def _topic(view: TopicView) -> MetadataResponseTopic:
         view.is_internal,
         [
             MetadataResponsePartition(
-                ErrorCode.NONE if part.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                ErrorCode.NONE if is_led(part) else ErrorCode.LEADER_NOT_AVAILABLE,
                 part.partition,
-                part.leader,
+                part.leader if is_led(part) else NO_LEADER,
                 part.leader_epoch,
                 part.replicas,
                 part.isr,
@@ -122,6 +123,11 @@ def _topic(view: TopicView) -> MetadataResponseTopic:
             for part in view.partitions
         ],
     )
+
+
+def is_led(view: PartitionView) -> bool:
+    """Whether there is a leader that clients could reach: one that is down leads nobody."""
+    return view.leader >= 0 and view.leader not in view.offline
 
 
 def _reply_all(

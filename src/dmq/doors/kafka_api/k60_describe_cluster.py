@@ -1,6 +1,6 @@
 """DescribeCluster, versions 0 to 2: the brokers of the cluster, and who leads its metadata.
 
-1  brokers or controllers: this door serves brokers    2  fenced brokers: there are none to see
+1  brokers or controllers: this door serves brokers    2  also brokers that are registered and down
 """
 
 from dmq.broker.service import Service
@@ -26,8 +26,10 @@ def handle(service: Service, call: Call, request: DescribeClusterRequest) -> Non
             cluster_id=service.cluster_id,
             controller_id=service.controller_id,
             brokers=[
-                DescribeClusterBroker(broker.node_id, broker.host, broker.port, broker.rack)
-                for broker in service.brokers(call.connection.door.listener)
+                DescribeClusterBroker(*broker)
+                for broker in service.brokers(
+                    call.connection.door.listener, with_fenced=request.include_fenced_brokers
+                )
             ],
             cluster_authorized_operations=operations.ON_CLUSTER if asked else operations.NOT_ASKED,
         )

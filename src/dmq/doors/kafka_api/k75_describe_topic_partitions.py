@@ -8,10 +8,13 @@ lists of eligible leaders are empty, never null: the Java client fails on null.
 from collections.abc import Iterable
 from functools import partial
 
-from dmq.broker.service import PartitionView, Service
+from dmq.broker.service import Service
+from dmq.broker.views import PartitionView
 from dmq.doors.call import Call
 from dmq.doors.kafka_api import operations
+from dmq.doors.kafka_api.k03_metadata import is_led
 from dmq.errors import ErrorCode
+from dmq.types import NO_LEADER
 from dmq.wire.messages.k75_describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -85,9 +88,9 @@ def _page(
 
 def _partition(view: PartitionView) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        ErrorCode.NONE if view.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NONE if is_led(view) else ErrorCode.LEADER_NOT_AVAILABLE,
         view.partition,
-        view.leader,
+        view.leader if is_led(view) else NO_LEADER,
         view.leader_epoch,
         view.replicas,
         view.isr,
