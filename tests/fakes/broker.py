@@ -9,6 +9,7 @@ from fakes.disk import FakeDisk
 from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
 from dmq.broker.forwarding import Forwarding
+from dmq.broker.group_seats import GroupCoordinators
 from dmq.broker.host import MachineHost
 from dmq.broker.leadership import Leadership
 from dmq.broker.metadata_changes import MetadataChanges
@@ -70,7 +71,13 @@ class FakeBroker:
         self.replicas = Replicas(self.node, Settings(self.config), backlog, lambda: self.now)
         self.machine = ClusterMachine(ConfigRules(Settings(self.config)), {})
         changes = MetadataChanges(
-            self.machine, self.replicas, self.config, NODE_ID, self._take_settings
+            self.machine,
+            self.replicas,
+            self.config,
+            NODE_ID,
+            self._take_settings,
+            on_topic=lambda local: self.groups.topic_changed(local),
+            on_deleted=lambda local: self.groups.topic_deleted(local.name, local.topic_id),
         )
         replica = self.replicas.open_metadata((self.node.me,), is_founding=True)
         self.metadata_partition = self.replicas.metadata_partition(replica)
@@ -86,6 +93,9 @@ class FakeBroker:
             self.metadata, NODE_ID, None, self.node.timers, lambda: self.now, lambda: self.now
         )
         self.leadership = Leadership(self.node, self.replicas, None, lambda: self.now)
+        self.groups = GroupCoordinators(
+            self.machine, self.replicas, self.leadership, lambda: self.now, lambda: self.now
+        )
         self.service = Service(
             Identity("test-cluster", NODE_ID, None),
             self.config,
@@ -99,6 +109,7 @@ class FakeBroker:
             Inline(),
             self.forwarding,
             self.leadership,
+            self.groups,
         )
         self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
         self.turn()

@@ -8,7 +8,7 @@ is read from the machine's state.
 from collections.abc import Callable
 from uuid import UUID
 
-from dmq.broker.replicas import Replicas
+from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.config.broker import BrokerConfig
 from dmq.config.settings import Settings
 from dmq.machines.cluster import ClusterMachine
@@ -40,7 +40,8 @@ class MetadataChanges:
         node_id: int,
         on_settings: Callable[[Settings], None],
         on_brokers: Callable[[], None] = lambda: None,
-        on_topic: Callable[[UUID], None] = lambda topic_id: None,
+        on_topic: Callable[[LocalTopic], None] = lambda local: None,
+        on_deleted: Callable[[LocalTopic], None] = lambda local: None,
     ) -> None:
         """`on_brokers`: some registered or left. `on_topic`: its local partitions may be others."""
         self._machine = machine
@@ -50,6 +51,7 @@ class MetadataChanges:
         self._on_settings = on_settings
         self._on_brokers = on_brokers
         self._on_topic = on_topic
+        self._on_deleted = on_deleted
         self._deleted: dict[UUID, None] = {}
         self._is_live = False
 
@@ -67,8 +69,8 @@ class MetadataChanges:
         """All that was committed at the start was read: bring the broker to what it says."""
         self._is_live = True
         self._take_settings()
-        for topic in self._state.topics.values():
-            self._replicas.bring_in(topic)
+        for topic_id in list(self._state.topics_by_id):
+            self._bring_in(topic_id)
         for topic_id in self._deleted:
             if topic_id not in self._state.topics_by_id:
                 self._replicas.remove(topic_id)
@@ -87,10 +89,11 @@ class MetadataChanges:
                 self._bring_in(topic_id)
         for topic_id in dict.fromkeys(self._touched(facts)):
             self._bring_in(topic_id)
-            self._on_topic(topic_id)
         for fact in facts:
             if isinstance(fact, TopicRecord) and fact.name is None:
-                self._replicas.remove(fact.topic_id)
+                removed = self._replicas.remove(fact.topic_id)
+                if removed is not None:
+                    self._on_deleted(removed)
         if any(isinstance(fact, BrokerRecord | BrokerGoneRecord) for fact in facts):
             self._on_brokers()
 
@@ -98,6 +101,7 @@ class MetadataChanges:
         topic = self._state.topics_by_id.get(topic_id)
         if topic is not None:  # Else it is about to be deleted.
             self._replicas.bring_in(topic)
+            self._on_topic(self._replicas.by_id[topic_id])
 
     def _touched(self, facts: list[Fact]) -> list[UUID]:
         touched: list[UUID] = []

@@ -62,6 +62,8 @@ class Replicas:
         self.settings = settings
         self.topics: dict[str, LocalTopic] = {}
         self.by_id: dict[UUID, LocalTopic] = {}
+        self.version = 0
+        """Grows whenever a topic comes, goes or changes."""
 
     # --- finding -----------------------------------------------------------------------------
 
@@ -114,6 +116,7 @@ class Replicas:
 
     def bring_in(self, topic: TopicState) -> None:
         """Make the local partitions what the metadata says of this topic."""
+        self.version += 1
         config = self.settings.topic(topic.config, internal=topic.name.startswith("__"))
         local = self.by_id.get(topic.topic_id)
         if local is None:
@@ -158,8 +161,9 @@ class Replicas:
         tp = TopicPartition(local.name, index)
         return Partition(tp, local.topic_id, replica, local.intake, self._now, self._backlog)
 
-    def remove(self, topic_id: UUID) -> None:
-        """A committed record says that the topic is deleted."""
+    def remove(self, topic_id: UUID) -> LocalTopic | None:
+        """A committed record says that the topic is deleted; what it was, if it was known."""
+        self.version += 1
         local = self.by_id.pop(topic_id, None)
         if local is not None:
             if self.topics.get(local.name) is local:
@@ -170,6 +174,7 @@ class Replicas:
             if key.topic_id == topic_id:
                 self._node.drop_group(*key)
         self._node.wake()
+        return local
 
     def report_orphans(self) -> None:
         """After the start: logs that no topic claims. They are kept; a person decides."""

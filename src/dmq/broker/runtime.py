@@ -26,6 +26,7 @@ from dmq.broker.controller import Controller
 from dmq.broker.driver import GroupDriver
 from dmq.broker.fetching import Fetcher
 from dmq.broker.forwarding import Forwarding
+from dmq.broker.group_seats import GroupCoordinators
 from dmq.broker.host import MachineHost
 from dmq.broker.housekeeping import Housekeeping
 from dmq.broker.leadership import Leadership
@@ -34,7 +35,7 @@ from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.peers import PeerError
-from dmq.broker.replicas import Replicas
+from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.service import Clocks, Identity, Service
 from dmq.broker.syncer import Syncer, Workers
 from dmq.config.broker import BrokerConfig
@@ -264,6 +265,7 @@ class Runtime:
             self._take_settings,
             self._brokers_changed,
             self._topic_changed,
+            self._topic_deleted,
         )
         self.metadata = self._open_metadata(machine, place)
         self._make_service(identity, machine)
@@ -289,6 +291,7 @@ class Runtime:
             self.metadata, identity.node_id, peers, timers, wall_ms, steady_ms
         )
         self.leadership = Leadership(self.node, self.replicas, peers, steady_ms)
+        self.groups = GroupCoordinators(machine, self.replicas, self.leadership, steady_ms, wall_ms)
         self.service = Service(
             identity,
             self.config,
@@ -302,6 +305,7 @@ class Runtime:
             self._openers,
             self.forwarding,
             self.leadership,
+            self.groups,
         )
         for listener in self.config.kafka_listeners:
             self.service.endpoints[listener.name] = self._told(listener)
@@ -423,10 +427,13 @@ class Runtime:
             return
         self.controller.changed(steady_ms())
 
-    def _topic_changed(self, topic_id: uuid.UUID) -> None:
-        local = self.replicas.by_id.get(topic_id)
-        if local is not None:
-            self.controller.aim(local.partitions.values(), steady_ms())
+    def _topic_changed(self, local: LocalTopic) -> None:
+        self.controller.aim(local.partitions.values(), steady_ms())
+        self.groups.topic_changed(local)
+
+    def _topic_deleted(self, local: LocalTopic) -> None:
+        self.leadership.forget(local.topic_id, local.count)
+        self.groups.topic_deleted(local.name, local.topic_id)
 
     def _take_settings(self, settings: Settings) -> None:
         level = settings.effective.logging_level
@@ -463,6 +470,7 @@ class Runtime:
             self._housekeeping.tick(wall_ms())
             self.leadership.tick(now)
             self.controller.tick(now)
+            self.groups.tick(now)
             self.forwarding.tell_applied()
         self._tick = self._loop.call_later(TICK_MS / 1000, self._on_tick)
 

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from dmq.broker.admin import Admin
+from dmq.broker.admin import Admin, NewTopic
 from dmq.broker.answer import Answer
 from dmq.broker.backlog import Backlog
 from dmq.broker.fetching import Fetcher
 from dmq.broker.forwarding import Forwarding
+from dmq.broker.group_seats import GroupCoordinators
 from dmq.broker.host import MachineHost
+from dmq.broker.internal_topics import internal_shape
 from dmq.broker.leadership import Leadership
 from dmq.broker.offsets import FoundOffset, Sought, list_offset
 from dmq.broker.partition import Partition
@@ -83,6 +85,7 @@ class Service:
         aside: Aside,
         forwarding: Forwarding,
         leadership: Leadership,
+        groups: GroupCoordinators,
     ) -> None:
         self.identity = identity
         self.config = config
@@ -101,6 +104,8 @@ class Service:
         self._replicas = replicas
         self._forwarding = forwarding
         self.leadership = leadership
+        self.groups = groups
+        groups.create_topic = self._create_internal
         self._views = Views(lambda: cluster.state, leadership, self.live_nodes)
         self.submit = forwarding.submit
         self.admin = Admin(
@@ -174,6 +179,14 @@ class Service:
 
     def topic_names(self) -> list[str]:
         return list(self._replicas.topics)
+
+    def _create_internal(self, name: str) -> Answer[None]:
+        """Make a topic of the coordinators; the answer comes when it is served, or not to be."""
+        config = self._settings().effective
+        topic = NewTopic(name, self.admin.new_uuid(), *internal_shape(name, config))
+        answer: Answer[None] = Answer()
+        self.admin.create_topics([topic]).on_done(lambda done: answer.resolve(None))
+        return answer
 
     def why_no_topic(self, name: str) -> ErrorCode:
         """The code for a topic that is not there: bad name, or just unknown."""

@@ -1,9 +1,10 @@
 """FindCoordinator, versions 0 to 6: who coordinates a group, a transaction, a share group.
 
-Version 4 asks for several keys at once. Group coordinators are named so that simple consumers find
-their broker; transaction and share coordinators are not served here yet.
+Version 4 asks for several keys at once. The topic that coordinators live on is made by the first who
+asks. Transaction and share coordinators are not served here yet.
 """
 
+from dmq.broker.answer import Answer, when_all
 from dmq.broker.service import Service
 from dmq.doors.call import Call
 from dmq.errors import ErrorCode
@@ -20,6 +21,10 @@ MANY_KEYS_SINCE = 4
 def handle(service: Service, call: Call, request: FindCoordinatorRequest) -> None:
     keys = request.coordinator_keys if call.version >= MANY_KEYS_SINCE else [request.key]
     found = [_find(service, call, key, request.key_type) for key in keys]
+    when_all(found, lambda: _reply(call, [answer.get() for answer in found]))
+
+
+def _reply(call: Call, found: list[Coordinator]) -> None:
     if call.version >= MANY_KEYS_SINCE:
         call.reply(FindCoordinatorResponse(coordinators=found))
         return
@@ -35,15 +40,18 @@ def handle(service: Service, call: Call, request: FindCoordinatorRequest) -> Non
     )
 
 
-def _find(service: Service, call: Call, key: str, key_type: int) -> Coordinator:
+def _find(service: Service, call: Call, key: str, key_type: int) -> Answer[Coordinator]:
     if key_type != GROUP:
-        return Coordinator(
-            key,
-            -1,
-            "",
-            -1,
-            ErrorCode.INVALID_REQUEST,
-            "this broker coordinates consumer groups only",
-        )
-    broker = service.this_broker(call.connection.door.listener)
-    return Coordinator(key, broker.node_id, broker.host, broker.port, ErrorCode.NONE, None)
+        text = "this broker coordinates consumer groups only"
+        return Answer.of(Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, text))
+    return service.groups.coordinator_of(key).map(
+        lambda node: _coordinator(service, call, key, node)
+    )
+
+
+def _coordinator(service: Service, call: Call, key: str, node: int) -> Coordinator:
+    for broker in service.brokers(call.connection.door.listener):
+        if broker.node_id == node:
+            return Coordinator(key, node, broker.host, broker.port, ErrorCode.NONE, None)
+    text = "the coordinator is not up yet; ask again"
+    return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)

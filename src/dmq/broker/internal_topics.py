@@ -1,0 +1,31 @@
+"""The topics of the coordinators: how many partitions and replicas, and which settings they begin with.
+
+As Kafka's, so that its tools find what they expect. They are made when first needed.
+"""
+
+from dmq.config.broker import BrokerConfig
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+Shape = tuple[int, int, tuple[tuple[int, tuple[int, ...]], ...], tuple[tuple[str, str | None], ...]]
+"""Partitions, replicas, no assignments, settings."""
+
+
+def internal_shape(name: str, config: BrokerConfig) -> Shape:
+    """What an internal topic is made with."""
+    if name == OFFSETS_TOPIC:
+        partitions = config.offsets_topic_num_partitions
+        factor = config.offsets_topic_replication_factor
+        segment_bytes = config.offsets_topic_segment_bytes
+    else:
+        assert name == TRANSACTIONS_TOPIC, name
+        partitions = config.transaction_state_log_num_partitions
+        factor = config.transaction_state_log_replication_factor
+        segment_bytes = config.transaction_state_log_segment_bytes
+    settings = (
+        ("cleanup.policy", "compact"),
+        ("compression.type", "producer"),
+        ("segment.bytes", str(segment_bytes)),
+    )
+    return partitions, factor, (), settings

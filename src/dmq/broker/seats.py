@@ -1,0 +1,131 @@
+"""A coordinator's seat: a partition of an internal topic, and the machine that runs on it while we lead.
+
+The machine is made and fed with the whole log when the leadership begins, and thrown away with it, or
+when the log is cut below what it has seen: there is nothing to roll back (SPEC §7). What the log says is
+read in the loop, in steps; these logs are compacted. The kinds of seats are in group_seats.py and
+transaction_seats.py. Called by the replica, which says when it leads, and by the coordinators.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from dmq.broker.multiraft.replica import Replica
+from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.machine import Record as MachineRecord
+from dmq.records import BatchHeader, Record, build_batch, iterate, scan
+
+log = logging.getLogger("dmq.broker")
+
+LOAD_BYTES = 4 * 1024 * 1024
+"""Read from the log in steps of this size while loading."""
+
+
+class Occupant(Protocol):
+    """What runs on a seat, for one leadership."""
+
+    def load(self, header: BatchHeader, records: list[Record]) -> None:
+        """A batch of the log, in order."""
+
+    def lead(self, now: int) -> None:
+        """All of the log was loaded: serve."""
+
+    def resign(self) -> None:
+        """The leadership is over, or must begin anew."""
+
+
+class Seat:
+    """See the module. `make` gives a new occupant for each leadership."""
+
+    __slots__ = ("_make", "_now", "_wall", "occupant", "replica")
+
+    def __init__(
+        self,
+        replica: Replica,
+        make: "Callable[[Seat], Occupant]",
+        now: Callable[[], int],
+        wall: Callable[[], int],
+    ) -> None:
+        self.replica = replica
+        self._make = make
+        self._now = now
+        self._wall = wall
+        self.occupant: Occupant | None = None
+        """While we lead and all is loaded."""
+        replica.watch = self
+        self.moved()
+
+    # --- the leadership ------------------------------------------------------------------------
+
+    def moved(self) -> None:
+        """The replica's commit point or role changed."""
+        is_leader = self.replica.core.can_append
+        if is_leader and self.occupant is None:
+            self._take()
+        elif not is_leader and self.occupant is not None:
+            self._leave()
+
+    def cut(self, end_offset: int) -> None:
+        """Records from here on are gone: nobody knows which of them the machine has seen."""
+        if self.occupant is not None:
+            self._leave()
+            if self.replica.core.can_append:  # Its disk refused them, and it leads on.
+                self._take()
+
+    def _take(self) -> None:
+        if self.replica.log.staged_bytes:
+            return  # The end of the log can't be read before a turn has written it.
+        occupant = self._make(self)
+        self._load(occupant)
+        self.occupant = occupant
+        occupant.lead(self._now())
+
+    def _leave(self) -> None:
+        occupant, self.occupant = self.occupant, None
+        assert occupant is not None
+        occupant.resign()
+
+    def _load(self, occupant: Occupant) -> None:
+        replica = self.replica
+        offset, end = replica.log_start_offset, replica.log_end_offset
+        while offset < end:
+            before = offset
+            for piece in replica.log.read(offset, LOAD_BYTES, end, whole_first_batch=True):
+                data = piece.pread()
+                for position, header in scan(data):
+                    if header.next_offset > offset:
+                        offset = header.next_offset
+                        occupant.load(header, list(iterate(data, position, header)))
+            if offset == before:
+                return  # Compaction left nothing between here and the end.
+
+    # --- the log -------------------------------------------------------------------------------
+
+    def append(
+        self,
+        records: list[MachineRecord],
+        *,
+        attributes: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> None:
+        """Append records as one batch. Raises KafkaError or StorageError, with nothing appended."""
+        first, wall = self.replica.log_end_offset, self._wall()
+        batch = build_batch(
+            [Record(first + n, wall, record.key, record.value) for n, record in enumerate(records)],
+            attributes=attributes,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        self.replica.propose(batch, self._now())
+
+    def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
+        """Call when all that is in the log now is committed; with an error if it never will be."""
+        self.replica.when_committed(callback)
+
+    def check_leads(self) -> None:
+        """Raises NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS."""
+        if not self.replica.core.can_append:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if self.occupant is None:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
