@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dmq.machines.groups import facts
-from dmq.machines.groups.facts import Fact, Partitions
+from dmq.machines.groups.facts import Fact, Held, Partitions
 from dmq.machines.machine import Record
 from dmq.types import NIL_UUID
 from dmq.wire.messages import stored_consumer_group as consumer
@@ -178,7 +178,7 @@ def _encode_member(fact: facts.ConsumerMemberFact) -> Record:
         client_id=found.client_id,
         client_host=found.client_host,
         subscribed_topic_names=list(found.topic_names),
-        subscribed_topic_regex=found.topic_regex,
+        subscribed_topic_regex=found.topic_regex or "",
         rebalance_timeout_ms=found.rebalance_timeout_ms,
         server_assignor=found.server_assignor,
         classic_member_metadata=support,
@@ -253,8 +253,20 @@ def _encode_current(fact: facts.CurrentFact) -> Record:
     return _record(key, value)
 
 
-def _stored(partitions: Partitions) -> list[consumer.TopicPartitions]:
-    return [consumer.TopicPartitions(topic, list(found), None) for topic, found in partitions]
+def _stored(held: Held) -> list[consumer.TopicPartitions]:
+    return [
+        consumer.TopicPartitions(topic, list(found), list(epochs)) for topic, found, epochs in held
+    ]
+
+
+def _held(stored: list[Any], member_epoch: int) -> Held:
+    """Partitions with epochs; brokers before 4.3 recorded none, so the member's own stands in."""
+    held = []
+    for found in stored:
+        epochs = found.assignment_epochs or [member_epoch] * len(found.partitions)
+        pairs = sorted(zip(found.partitions, epochs, strict=True))
+        held.append((found.topic_id, tuple(p for p, _ in pairs), tuple(e for _, e in pairs)))
+    return tuple(sorted(held))
 
 
 def _decode_current(key: Any, value: Any | None) -> Fact:
@@ -264,8 +276,8 @@ def _decode_current(key: Any, value: Any | None) -> Fact:
             value.member_epoch,
             value.previous_member_epoch,
             value.state,
-            _partitions(value.assigned_partitions),
-            _partitions(value.partitions_pending_revocation),
+            _held(value.assigned_partitions, value.member_epoch),
+            _held(value.partitions_pending_revocation, value.member_epoch),
         )
     return facts.CurrentFact(key.group_id, key.member_id, found)
 

@@ -289,6 +289,13 @@ class ClassicGroup:
         for member in self.members.values():
             member.assignment = b""
 
+    def settle_as(self, generation: int, wall_ms: int) -> None:
+        """Be stable in a generation that was made elsewhere."""
+        self.generation = generation
+        self.protocol = self.select_protocol()
+        self.move_to(STABLE, wall_ms)
+        self.subscribed = self._subscribed()
+
     def _subscribed(self) -> frozenset[str] | None:
         if not self.is_consumer:
             return None

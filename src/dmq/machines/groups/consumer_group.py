@@ -52,14 +52,20 @@ class ConsumerState(enum.Enum):
 class MemberState(enum.IntEnum):
     """How far a member is on its way to its target; Kafka's numbers, as they are recorded."""
 
-    STABLE = 1
-    UNREVOKED_PARTITIONS = 2
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
     """It must give partitions up first."""
-    UNRELEASED_PARTITIONS = 3
+    UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others have not given up."""
 
 
-NOTHING = CurrentAssignment(0, -1, MemberState.STABLE)
+FIRST_EPOCH = 1
+"""Of a group before anything was recorded of it; as Kafka counts."""
+
+AWAY_EPOCH = -2
+"""Of a static member that left for a while: its partitions are kept for it."""
+
+NOTHING = CurrentAssignment(0, 0, MemberState.STABLE)
 """What a member has before its first record."""
 
 
@@ -129,6 +135,14 @@ class ConsumerGroup:
         for partition in _owned(fact.value):
             self._owners[partition] = fact.member_id
 
+    def copy(self) -> "ConsumerGroup":
+        """Another one that says the same, to be changed by itself."""
+        other = ConsumerGroup(self.group_id)
+        for slot in ConsumerGroup.__slots__:
+            value = getattr(self, slot)
+            setattr(other, slot, dict(value) if isinstance(value, dict) else value)
+        return other
+
     # --- looking -----------------------------------------------------------------------------
 
     @property
@@ -139,7 +153,7 @@ class ConsumerGroup:
 
     @property
     def group_epoch(self) -> int:
-        return self.epoch or 0
+        return FIRST_EPOCH if self.epoch is None else self.epoch
 
     @property
     def assignment_epoch(self) -> int:
@@ -165,6 +179,14 @@ class ConsumerGroup:
         """The member that has a partition, or has not given it up yet."""
         return self._owners.get((topic_id, partition))
 
+    def waits_for_others(self, member_id: str) -> bool:
+        """Whether others have what a member is to have."""
+        return any(
+            self._owners.get((topic_id, index), member_id) != member_id
+            for topic_id, indexes in self.targets.get(member_id, ())
+            for index in indexes
+        )
+
     def find(self, member_id: str) -> ConsumerMemberValue:
         """A member. Raises UNKNOWN_MEMBER_ID."""
         member = self.members.get(member_id)
@@ -182,6 +204,14 @@ class ConsumerGroup:
             return member.topic_names
         return tuple(dict.fromkeys((*member.topic_names, *resolved.topics)))
 
+    @property
+    def subscribed(self) -> dict[str, None]:
+        """Every topic that some member reads."""
+        found: dict[str, None] = {}
+        for member in self.members.values():
+            found.update(dict.fromkeys(self.topics_of(member)))
+        return found
+
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.topics_of(member) for member in self.members.values())
 
@@ -197,4 +227,4 @@ def _owned(current: CurrentAssignment | None) -> list[tuple[UUID, int]]:
     if current is None:
         return []
     held = (*current.assigned, *current.pending_revocation)
-    return [(topic_id, index) for topic_id, indexes in held for index in indexes]
+    return [(topic_id, index) for topic_id, indexes, _ in held for index in indexes]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from dmq.machines.groups.classic_group import ClassicGroup
 from dmq.machines.groups.outcome import Later
+from dmq.machines.groups.patterns import Pattern
 from dmq.machines.groups.state import GroupsState
 from dmq.machines.groups.surroundings import Limits, Surroundings
 from dmq.machines.groups.timers import Timers
@@ -22,9 +23,11 @@ class Context:
         "limits",
         "live",
         "new_id",
+        "patterns",
         "state",
         "surroundings",
         "timers",
+        "topics_seen",
     )
 
     def __init__(
@@ -41,6 +44,10 @@ class Context:
         when somebody asks: there may be very many."""
         self.expiring: list[str] = []
         """Groups that the look for expired offsets has not come to."""
+        self.topics_seen: dict[str, int] = {}
+        """By consumer group: the version of the topics that its epoch counts in."""
+        self.patterns: dict[str, Pattern] = {}
+        """Compiled, by their text."""
         self._later = 0
 
     def later(self) -> Later:
@@ -59,6 +66,10 @@ class Context:
         if value is None and not self.state.offsets.has_group(group_id):
             return None
         return ClassicGroup(group_id, value)
+
+    def is_classic(self, group_id: str) -> bool:
+        """Whether the log knows a classic group of that name."""
+        return group_id in self.state.classic or self.state.offsets.has_group(group_id)
 
     def bring_to_life(self, group_id: str) -> ClassicGroup:
         """A classic group that can change, made if there is none of that name."""

@@ -15,6 +15,9 @@ from dmq.types import NIL_UUID
 Partitions: TypeAlias = tuple[tuple[UUID, tuple[int, ...]], ...]
 """Partitions by topic id, both sorted."""
 
+Held: TypeAlias = tuple[tuple[UUID, tuple[int, ...], tuple[int, ...]], ...]
+"""Partitions that a member has, by topic id, and the epoch since which it has each; sorted."""
+
 # --- offsets -------------------------------------------------------------------------------------
 
 
@@ -139,13 +142,13 @@ class TargetFact(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CurrentAssignment:
-    """What a member has. `state` is Kafka's number of it."""
+    """What a member has, and what it was told to give up. `state` is Kafka's number of it."""
 
     member_epoch: int
     previous_member_epoch: int
     state: int
-    assigned: Partitions = ()
-    pending_revocation: Partitions = ()
+    assigned: Held = ()
+    pending_revocation: Held = ()
 
 
 class CurrentFact(NamedTuple):

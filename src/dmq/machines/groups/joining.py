@@ -16,6 +16,7 @@ from dmq.machines.groups.classic_group import (
 )
 from dmq.machines.groups.commands import Joined, JoinGroup
 from dmq.machines.groups.context import Context
+from dmq.machines.groups.group_rules import bury_consumer
 from dmq.machines.groups.outcome import Later
 from dmq.machines.groups.rebalancing import (
     NEW_MEMBER_JOIN_TIMEOUT_MS,
@@ -45,13 +46,16 @@ def join(ctx: Context, command: JoinGroup, work: Work) -> Joined | Later:
         if command.member_id:
             return Joined(ErrorCode.UNKNOWN_MEMBER_ID, command.member_id)
         group = ClassicGroup(command.group_id)
-    is_known = ctx.state.has_group(command.group_id)
+        group.state_since_ms = work.wall_ms
+    is_known = ctx.is_classic(command.group_id)
     if not _has_room(ctx, group, command.member_id):
         group.remove(command.member_id, work)
         return Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     if not group.supports(command.protocol_type, command.protocols):
         return Joined(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, command.member_id)
     ctx.live[command.group_id] = group
+    if command.group_id in ctx.state.consumer:  # Nobody is in it: it may become a classic one.
+        bury_consumer(ctx.state.consumer[command.group_id], work)
     if not is_known:
         work.write(group.fact())  # The group is there, before it has a generation.
     if not command.member_id:

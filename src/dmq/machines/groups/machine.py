@@ -7,8 +7,9 @@ to. See `outcome.py` for what comes back, and below for what its host does.
               a producer's marker, `complete_transaction`. Followers do no more than that
     lead      `lead(now)` when the leadership begins: sessions and rebalances start at full length
     serve     `handle(command, now)`; `tick(now)` when `next_deadline()` has come
-    metadata  `topics_changed(now)` when topics came, grew or went, `ForgetTopics` for those deleted,
-              and `SweepTopics` once in a leadership, when the metadata is as new as its start
+    metadata  `ForgetTopics` when topics were deleted, and `SweepTopics` once in a leadership, when
+              the metadata is as new as its start. That topics came or grew needs no word: it is
+              seen with the next heartbeat, by `Surroundings.topics_version`
     stop      `resign()` when the leadership ends, the log is cut or an append was refused: it settles
               whoever waits, with NOT_COORDINATOR, and forgets all that is soft
 
@@ -21,7 +22,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from dmq.errors import ErrorCode, KafkaError
-from dmq.machines.groups import joining, membership, offset_rules, rebalancing
+from dmq.machines.groups import (
+    classic_members,
+    consumer_heartbeats,
+    joining,
+    membership,
+    offset_rules,
+    rebalancing,
+)
 from dmq.machines.groups.classic_group import COMPLETING
 from dmq.machines.groups.commands import (
     DeleteGroup,
@@ -35,9 +43,18 @@ from dmq.machines.groups.commands import (
     Synced,
     SyncGroup,
 )
+from dmq.machines.groups.consumer_changes import session_ms
+from dmq.machines.groups.consumer_commands import ConsumerHeartbeat, DescribeConsumerGroup
+from dmq.machines.groups.consumer_describing import describe_consumer
+from dmq.machines.groups.consumer_group import MemberState
 from dmq.machines.groups.context import Context
 from dmq.machines.groups.facts import Codec, Fact
-from dmq.machines.groups.group_rules import delete_group, describe_classic, expire_some, list_groups
+from dmq.machines.groups.group_rules import (
+    delete_group,
+    describe_classic,
+    expire_some,
+    list_groups,
+)
 from dmq.machines.groups.offset_commands import (
     CommitOffsets,
     CommitOffsetsInTransaction,
@@ -123,8 +140,22 @@ class GroupMachine:
                 group.pending_syncs = dict.fromkeys(group.members)
                 timer = rebalancing.sync_timer(group)
                 context.timers.set(timer, now + group.rebalance_timeout_ms)
+        self._start_consumers(work)
         self._set_expiry(now)
         return work.outcome(None, self._codec)
+
+    def _start_consumers(self, work: Work) -> None:
+        """Timers of the consumer protocol: sessions, and those who must give partitions up."""
+        timers = self._context.timers
+        for group_id, group in self._context.state.consumer.items():
+            for member_id, member in group.members.items():
+                timer = Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
+                timers.set(timer, work.now + session_ms(self._context, group, member_id))
+                if group.current(member_id).state == MemberState.UNREVOKED_PARTITIONS:
+                    is_classic = member.classic is not None
+                    kind = TimerKind.REJOIN if is_classic else TimerKind.REVOCATION
+                    timer = Timer(kind, group_id, member_id)
+                    timers.set(timer, work.now + member.rebalance_timeout_ms)
 
     def resign(self) -> list[Settled]:
         """The leadership is over: whoever waits must find the next coordinator."""
@@ -144,6 +175,7 @@ class GroupMachine:
         self._context.live = {}
         self._context.timers = Timers()
         self._context.expiring = []
+        self._context.topics_seen = {}
 
     # --- serving -----------------------------------------------------------------------------
 
@@ -183,6 +215,13 @@ class GroupMachine:
             else:
                 context.timers.set(timer, work.now)
             return
+        consumer = context.state.consumer.get(timer.group_id)
+        if consumer is not None:
+            if timer.kind is TimerKind.REVOCATION:
+                consumer_heartbeats.on_revocation_timer(context, consumer, timer.member_id, work)
+            elif timer.kind in (TimerKind.CONSUMER_SESSION, TimerKind.REJOIN):
+                consumer_heartbeats.on_session_timer(context, consumer, timer.member_id, work)
+            return
         group = context.live.get(timer.group_id)
         if group is None:
             return
@@ -206,11 +245,17 @@ class GroupMachine:
 
 def _join(ctx: Context, command: JoinGroup, work: Work) -> Joined | Later:
     joining.check_join(ctx, command)
+    consumer = ctx.state.consumer.get(command.group_id)
+    if consumer is not None and consumer.members:
+        return classic_members.join(ctx, consumer, command, work)
     return joining.join(ctx, command, work)
 
 
 def _sync(ctx: Context, command: SyncGroup, work: Work) -> Synced | Later:
     _check_group_id(command.group_id)
+    consumer = ctx.state.consumer.get(command.group_id)
+    if consumer is not None:
+        return classic_members.sync(ctx, consumer, command, work)
     group = ctx.classic(command.group_id)
     if group is None:
         return Synced(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -219,6 +264,9 @@ def _sync(ctx: Context, command: SyncGroup, work: Work) -> Synced | Later:
 
 def _heartbeat(ctx: Context, command: Heartbeat, work: Work) -> ErrorCode:
     _check_group_id(command.group_id)
+    consumer = ctx.state.consumer.get(command.group_id)
+    if consumer is not None:
+        return classic_members.heartbeat(ctx, consumer, command, work)
     group = ctx.classic(command.group_id)
     if group is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -227,6 +275,9 @@ def _heartbeat(ctx: Context, command: Heartbeat, work: Work) -> ErrorCode:
 
 def _leave(ctx: Context, command: LeaveGroup, work: Work) -> list[LeftMember]:
     _check_group_id(command.group_id)
+    consumer = ctx.state.consumer.get(command.group_id)
+    if consumer is not None:
+        return classic_members.leave(ctx, consumer, command, work)
     group = ctx.classic(command.group_id)
     if group is None:
         return [LeftMember(*member, ErrorCode.UNKNOWN_MEMBER_ID) for member in command.members]
@@ -243,6 +294,8 @@ _HANDLERS: dict[type, Callable[[Context, Any, Work], Any]] = {
     SyncGroup: _sync,
     Heartbeat: _heartbeat,
     LeaveGroup: _leave,
+    ConsumerHeartbeat: consumer_heartbeats.heartbeat,
+    DescribeConsumerGroup: lambda ctx, command, _: describe_consumer(ctx, command),
     DescribeClassicGroup: lambda ctx, command, _: describe_classic(ctx, command),
     ListGroups: lambda ctx, command, _: list_groups(ctx, command),
     DeleteGroup: delete_group,

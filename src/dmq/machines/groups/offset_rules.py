@@ -17,7 +17,7 @@ from dmq.machines.groups.classic_group import (
 )
 from dmq.machines.groups.consumer_group import ConsumerGroup
 from dmq.machines.groups.context import Context
-from dmq.machines.groups.facts import CommittedOffset, OffsetFact, OffsetKey
+from dmq.machines.groups.facts import CommittedOffset, CurrentAssignment, OffsetFact, OffsetKey
 from dmq.machines.groups.offset_commands import (
     CommitOffsets,
     CommitOffsetsInTransaction,
@@ -30,6 +30,7 @@ from dmq.machines.groups.offset_commands import (
     SweepTopics,
 )
 from dmq.machines.groups.rebalancing import renew_session
+from dmq.machines.groups.reconciling import held
 from dmq.machines.groups.surroundings import TopicImage
 from dmq.machines.groups.work import Work
 from dmq.types import NIL_UUID
@@ -44,7 +45,7 @@ def commit(ctx: Context, command: CommitOffsets, work: Work) -> list[OffsetResul
     """Commits of a member or a simple consumer."""
     consumer = ctx.state.consumer.get(command.group_id)
     if consumer is not None:
-        _check_consumer(consumer, command, knows_epochs=command.knows_epochs)
+        _check_consumer(ctx, consumer, command, knows_epochs=command.knows_epochs)
     else:
         group = _classic_to_commit(ctx, command, knows_epochs=command.knows_epochs)
         _check_classic(group, command)
@@ -62,7 +63,7 @@ def commit_in_transaction(
     consumer = ctx.state.consumer.get(command.group_id)
     if consumer is not None:
         try:
-            _check_consumer(consumer, command, knows_epochs=True)
+            _check_consumer(ctx, consumer, command, knows_epochs=True)
         except KafkaError as error:
             if error.code is ErrorCode.STALE_MEMBER_EPOCH:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION) from None
@@ -102,7 +103,9 @@ def _check_classic(group: ClassicGroup, command: Commit) -> None:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def _check_consumer(group: ConsumerGroup, command: Commit, *, knows_epochs: bool) -> None:
+def _check_consumer(
+    ctx: Context, group: ConsumerGroup, command: Commit, *, knows_epochs: bool
+) -> None:
     if command.generation < 0 and not group.members:
         return
     is_anonymous = command.generation < 0 and not command.member_id and not command.instance_id
@@ -114,11 +117,28 @@ def _check_consumer(group: ConsumerGroup, command: Commit, *, knows_epochs: bool
             ErrorCode.UNSUPPORTED_VERSION,
             "Members of the consumer protocol commit with version 9 or above.",
         )
-    if command.generation != group.current(command.member_id).member_epoch:
+    current = group.current(command.member_id)
+    if command.generation == current.member_epoch:
+        return
+    if command.generation > current.member_epoch or not _had_since(ctx, current, command):
         is_classic = member.classic is not None
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
         )
+
+
+def _had_since(ctx: Context, current: CurrentAssignment, command: Commit) -> bool:
+    """Whether a member has had all these partitions since the epoch that it commits in: then nobody
+    else has read on, and it only has not heard of its newer epoch yet."""
+    since = held(current.assigned) | held(current.pending_revocation)
+    for wanted in command.offsets:
+        image = ctx.surroundings.topic(wanted.topic)
+        if image is None:
+            return False
+        epoch = since.get((image.topic_id, wanted.partition))
+        if epoch is None or epoch > command.generation:
+            return False
+    return True
 
 
 def _write(

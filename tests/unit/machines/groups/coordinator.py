@@ -32,6 +32,7 @@ from dmq.types import Millis
 
 GROUP = "group"
 WALL_AHEAD_MS = 1_700_000_000_000
+SETTINGS = Settings(BrokerConfig())
 CLIENT = Client("client", "/127.0.0.1")
 
 LogEntry = tuple[Record, int]
@@ -88,7 +89,7 @@ class World:
         return self.version
 
     def group_config(self, group_id: str) -> GroupConfig:
-        return Settings(BrokerConfig()).group(self.configs.get(group_id, {}))
+        return SETTINGS.group(self.configs.get(group_id, {}))
 
 
 class Coordinator:
