@@ -11,6 +11,8 @@ door.py       PeerDoor: all of it behind `dmq.broker.peers.Peers`
 asking.py     calls from outside, by a broker that does not belong yet
 joining.py    what a broker with an empty directory does first
 admission.py  what it is answered
+entry.py      what these two say to each other, as values and bytes
+entrance.py   door and admission together, for the start of a broker
 """
 
 from dmq.doors.peer.door import PeerDoor, PeerSettings

@@ -83,7 +83,14 @@ class Serving:
         if handler is None:
             log.debug("broker %d cast %s, which is not served", self._node, verb)
         else:
-            self._handle(handler, verb, bytes(rest))
+            answer = self._handle(handler, verb, bytes(rest))
+            answer.on_done(lambda done: self._note(verb, done))
+
+    def _note(self, verb: str, done: Answer[bytes]) -> None:
+        try:
+            done.get()
+        except DmqError as error:  # Nobody waits for it, but it should not be lost.
+            log.warning("a cast of %s by broker %d failed: %s", verb, self._node, error)
 
     def _handle(self, handler: Handler, verb: str, body: bytes) -> Answer[bytes]:
         answer: Answer[bytes] = Answer()

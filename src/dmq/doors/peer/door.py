@@ -295,7 +295,8 @@ class PeerDoor:
 
     def _session_ended(self, session: Session, reason: str) -> None:
         peer = self._peers[session.peer.node]
-        peer.tell(f"lost the link with broker {peer.node}: it {reason}")
+        if not self._is_closed:
+            peer.tell(f"lost the link with broker {peer.node}: it {reason}")
         self.events.closed(session.peer, session.number)
         peer.lost(session)
         for watcher in self._watchers:

@@ -54,11 +54,16 @@ async def connect(address: Address) -> socket.socket:
 
 async def _resolve(address: Address) -> list[tuple[int, tuple[str, int]]]:
     host, port = address
+    if not 0 < port < 65536:
+        raise OSError(f"there is no port {port}")
     try:
         version = ipaddress.ip_address(host).version
     except ValueError:
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except ValueError as error:  # What can't even be asked for: an empty label, a null byte.
+            raise OSError(f"{host!r} is no name of a host") from error
         return [(family, (str(target[0]), port)) for family, _, _, _, target in found]
     # No thread is asked for what is an address already.
     return [(socket.AF_INET6 if version == 6 else socket.AF_INET, (host, port))]

@@ -14,7 +14,7 @@ from dmq.doors.peer import messages
 from dmq.doors.peer.asking import ask
 from dmq.doors.peer.calls import CALLS_MAX
 from dmq.doors.peer.messages import Kind
-from dmq.errors import ErrorCode, KafkaError
+from dmq.errors import ErrorCode, KafkaError, ProtocolError
 
 
 async def pair() -> tuple[Corner, Corner]:
@@ -222,7 +222,7 @@ def test_a_peer_that_asks_too_much_is_told_so() -> None:
     run(test)
 
 
-def test_casts_arrive_in_order_or_not_at_all() -> None:
+def test_casts_arrive_in_order_or_not_at_all(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         one, two = await pair()
         heard: list[bytes] = []
@@ -231,7 +231,11 @@ def test_casts_arrive_in_order_or_not_at_all() -> None:
             heard.append(body)
             return Answer.of(b"")
 
+        def refuse(node: int, body: bytes) -> Answer[bytes]:
+            raise ProtocolError("no news")
+
         two.door.serve("news", hear)
+        two.door.serve("old", refuse)
         rng = random.Random(9)
         said = [b"%d." % n + bytes(rng.choice((0, 10, 100_000))) for n in range(200)]
         for body in said:
@@ -239,12 +243,14 @@ def test_casts_arrive_in_order_or_not_at_all() -> None:
         await until(lambda: len(heard) == len(said), "heard")
         assert heard == said
         one.door.cast(2, "nobody listens", b"")
+        one.door.cast(2, "old", b"")
         one.door.cast(7, "news", b"there is no broker 7")
         one.door.cast(2, "news", b"last")
         await until(lambda: heard[-1] == b"last", "still heard")
         close(one, two)
 
     run(test)
+    assert "a cast of old by broker 1 failed: no news" in caplog.text
 
 
 def test_whoever_watches_hears_of_links() -> None:

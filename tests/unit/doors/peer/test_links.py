@@ -553,9 +553,13 @@ def test_names_are_looked_up() -> None:
         two.door.open_links(two.recorder)
         two.door.know({1: ("localhost", one.port)})
         await linked(one, two)
-        two.door.know({1: ("localhost", one.port), 3: ("no-such-host.invalid", 9)})
-        peer = two.door.peer(3)
-        await until(lambda: peer._failures, "no such name")
+        names = ("no-such-host.invalid", "a..b", "null\0byte", "x" * 100, "", "::1")
+        others = {3 + n: (name, 9) for n, name in enumerate(names)} | {20: (HOST, 70_000)}
+        two.door.know({1: ("localhost", one.port)} | others)
+        for node in others:
+            peer = two.door.peer(node)
+            await until(lambda: peer._failures, "no such address")  # noqa: B023
+        assert two.has_link(1)
         close(one, two)
 
     run(test)
