@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from dmq.broker.answer import Answer
 from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.groups import commands as commands
+from dmq.machines.groups import consumer_commands as consumer_commands
 from dmq.machines.groups import offset_commands as offset_commands
 from dmq.machines.groups.commands import ListedGroup, ListGroups
 from dmq.machines.groups.machine import GroupMachine

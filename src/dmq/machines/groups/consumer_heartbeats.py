@@ -97,12 +97,12 @@ def _invalid(message: str) -> KafkaError:
 
 
 def _check(ctx: Context, command: ConsumerHeartbeat) -> None:
-    if not command.group_id:
-        raise _invalid("GroupId can't be empty.")
-    if command.instance_id == "":
-        raise _invalid("InstanceId can't be empty.")
-    if command.rack_id == "":
-        raise _invalid("RackId can't be empty.")
+    if "consumer" not in ctx.limits.protocols:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "The consumer protocol is not served here.")
+    named = {"GroupId": command.group_id, "InstanceId": command.instance_id}
+    for field, value in (named | {"RackId": command.rack_id}).items():
+        if value == "":
+            raise _invalid(f"{field} can't be empty.")
     if not command.member_id and (command.member_epoch != 0 or command.needs_member_id):
         raise _invalid("MemberId can't be empty.")
     if command.member_epoch == 0:

@@ -19,6 +19,8 @@ from dmq.doors.kafka_api import (
     k16_list_groups,
     k42_delete_groups,
     k47_offset_delete,
+    k68_consumer_group_heartbeat,
+    k69_consumer_group_describe,
 )
 from dmq.errors import ErrorCode, KafkaError
 from dmq.types import NIL_UUID
@@ -46,6 +48,11 @@ from dmq.wire.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from dmq.wire.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
+)
+from dmq.wire.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 
 HANDLERS: dict[int, Any] = {
     8: k08_offset_commit,
@@ -58,6 +65,8 @@ HANDLERS: dict[int, Any] = {
     16: k16_list_groups,
     42: k42_delete_groups,
     47: k47_offset_delete,
+    68: k68_consumer_group_heartbeat,
+    69: k69_consumer_group_describe,
 }
 
 
@@ -419,3 +428,91 @@ def test_offset_delete() -> None:
     }
     nobody = answer(service, 47, 0, OffsetDeleteRequest("nobody", topics))
     assert (nobody.error_code, nobody.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+# --- the consumer protocol -----------------------------------------------------------------------
+
+
+def beat(service: GroupService, version: int, **details: Any) -> Any:
+    wanted: dict[str, Any] = {"group_id": "group", "member_id": "me", "member_epoch": 0}
+    wanted |= {"rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    wanted |= {"subscribed_topic_names": ["topic"]} | details
+    return answer(service, 68, version, ConsumerGroupHeartbeatRequest(**wanted))
+
+
+@versions(68)
+def test_consumer_group_heartbeat(version: int) -> None:
+    service = serving()
+    topic_id = service.cluster.topics["topic"].topic_id
+    joined = beat(service, version, member_id="" if version == 0 else "me")
+    assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 2)
+    assert joined.heartbeat_interval_ms == 5000
+    everything = [TopicPartitions(topic_id, [0, 1, 2])]
+    assert joined.assignment.topic_partitions == everything
+    mine = {"member_id": joined.member_id, "member_epoch": 2, "topic_partitions": everything}
+    again = beat(service, version, **mine, rebalance_timeout_ms=-1)
+    assert (again.error_code, again.assignment) == (ErrorCode.NONE, None)
+    fenced = beat(service, version, **(mine | {"member_epoch": 9}))
+    assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert "greater member epoch (9)" in fenced.error_message
+    left = beat(service, version, member_id=joined.member_id, member_epoch=-1)
+    assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -1)
+
+
+def test_patterns_and_own_ids_came_with_version_1() -> None:
+    service = serving()
+    refused = beat(service, 1, member_id="")
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": "top.*"}
+    assert beat(service, 1, **pattern).assignment.topic_partitions != []
+    bad = {"subscribed_topic_names": None, "subscribed_topic_regex": "("}
+    assert beat(service, 1, **bad).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_a_broker_may_not_serve_the_consumer_protocol() -> None:
+    service = serving(group_coordinator_rebalance_protocols=("classic",))
+    assert beat(service, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@versions(69)
+def test_consumer_group_describe(version: int) -> None:
+    service = serving()
+    beat(service, 1, rack_id="rack")
+    request = ConsumerGroupDescribeRequest(["group", "nobody"], True)
+    described, nobody = answer(service, 69, version, request).groups
+    assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Stable")
+    assert (described.group_epoch, described.assignment_epoch) == (2, 2)
+    assert (described.assignor_name, described.authorized_operations > 0) == ("uniform", True)
+    (member,) = described.members
+    assert (member.member_id, member.rack_id, member.member_epoch) == ("me", "rack", 2)
+    assert (member.client_host, member.subscribed_topic_names) == ("/10.1.2.3", ["topic"])
+    (share,) = member.assignment.topic_partitions
+    assert (share.topic_name, share.partitions) == ("topic", [0, 1, 2])
+    assert member.target_assignment == member.assignment
+    assert member.member_type == (1 if version >= 1 else -1)
+    assert (nobody.error_code, nobody.group_id) == (ErrorCode.GROUP_ID_NOT_FOUND, "nobody")
+
+
+def test_each_kind_of_group_is_described_by_its_own_api() -> None:
+    service = serving()
+    stable(service)
+    (classic,) = answer(service, 69, 1, ConsumerGroupDescribeRequest(["group"])).groups
+    assert classic.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    service = serving()
+    beat(service, 1)
+    (consumer,) = answer(service, 15, 6, DescribeGroupsRequest(["group"])).groups
+    assert consumer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    (dead,) = answer(service, 15, 5, DescribeGroupsRequest(["group"])).groups
+    assert (dead.error_code, dead.group_state) == (ErrorCode.NONE, "Dead")
+
+
+def test_offsets_of_the_consumer_protocol_need_version_9() -> None:
+    service = serving()
+    beat(service, 1)
+    mine = {"member_id": "me", "generation_id_or_member_epoch": 2}
+    topic, _ = commit(service, 9, **mine).topics
+    assert topic.partitions[0].error_code == ErrorCode.NONE
+    topic, _ = commit(service, 8, **mine).topics
+    assert topic.partitions[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+    topic, _ = commit(service, 10, **(mine | {"generation_id_or_member_epoch": 7})).topics
+    assert topic.partitions[0].error_code == ErrorCode.STALE_MEMBER_EPOCH
