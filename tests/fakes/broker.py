@@ -7,6 +7,7 @@ from uuid import UUID
 from fakes.disk import FakeDisk
 
 from dmq.broker.backlog import Backlog
+from dmq.broker.electing import Electing
 from dmq.broker.fetching import Fetcher
 from dmq.broker.forwarding import Forwarding
 from dmq.broker.group_seats import GroupCoordinators
@@ -15,6 +16,7 @@ from dmq.broker.leadership import Leadership
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.partition import Partition
+from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import Replicas
 from dmq.broker.service import Clocks, Identity, Service
 from dmq.config.broker import BrokerConfig
@@ -110,6 +112,24 @@ class FakeBroker:
             self.forwarding,
             self.leadership,
             self.groups,
+            Electing(
+                NODE_ID,
+                lambda: self.machine.state,
+                self.replicas,
+                self.leadership,
+                None,
+                self.node.timers,
+                lambda: self.now,
+            ),
+            QuorumReport(
+                self.node.me,
+                self.metadata,
+                lambda: self.machine.state,
+                self.node.links,
+                None,
+                lambda: self.now,
+                lambda: self.now,
+            ),
         )
         self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
         self.turn()

@@ -55,6 +55,8 @@ class FetchResult(NamedTuple):
     records: Slices | None = None
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log parts from ours (KIP-595)."""
+    preferred: int = -1
+    """The broker that this reader should rather ask (KIP-392)."""
 
 
 OnFetched = Callable[[list[FetchResult]], None]
@@ -72,11 +74,22 @@ class FindPartition(Protocol):
     def __call__(self, topic: str, topic_id: UUID, index: int) -> Partition: ...
 
 
+Prefer = Callable[[Partition, str, int], int]
+
+
 class Fetcher:
     """All fetches under way on this broker."""
 
-    def __init__(self, find: FindPartition, timers: Timers, parked_max: int) -> None:
+    def __init__(
+        self,
+        find: FindPartition,
+        timers: Timers,
+        parked_max: int,
+        prefer: Prefer = lambda partition, rack, offset: -1,
+    ) -> None:
+        """`prefer`: the broker that a reader in a rack should rather ask; -1: this one."""
         self._find = find
+        self._prefer = prefer
         self._timers = timers
         self._parked_max = parked_max
         self.parked_count = 0
@@ -89,31 +102,36 @@ class Fetcher:
         bytes_max: int,
         deadline: int | None,
         on_done: OnFetched,
+        rack: str | None = None,
     ) -> "Callable[[], None] | None":
         """Read, and call `on_done` with one result per spec: now, or until `deadline` (ms).
 
+        `rack`: where the reader is; then a follower may serve it, and a leader may send it to one
+        (KIP-392). None: only leaders.
         At `parked_max` waiting fetches a further one is answered at once with what is there.
         Returns what cancels the wait, if there is one.
         """
-        results, size, is_final = self.read(specs, bytes_max)
+        results, size, is_final = self.read(specs, bytes_max, rack)
         if is_final or size >= bytes_min or deadline is None or not specs:
             on_done(results)
             return None
         if self.parked_count >= self._parked_max:
             on_done(results)
             return None
-        parked = _Parked(self, specs, bytes_max, on_done)
+        parked = _Parked(self, specs, bytes_max, rack, on_done)
         parked.park(bytes_min - size, deadline)
         return parked.cancel
 
-    def read(self, specs: list[FetchSpec], bytes_max: int) -> tuple[list[FetchResult], int, bool]:
+    def read(
+        self, specs: list[FetchSpec], bytes_max: int, rack: str | None = None
+    ) -> tuple[list[FetchResult], int, bool]:
         """(results, bytes, whether there is something that must be told at once)."""
         results: list[FetchResult] = []
         left, total, is_final = bytes_max, 0, False
         for spec in specs:
             try:
                 partition = self._find(spec.topic, spec.topic_id, spec.partition)
-                result = self._read_one(partition, spec, left, is_first=total == 0)
+                result = self._read_one(partition, spec, left, rack, is_first=total == 0)
             except (DmqError, OSError) as error:
                 results.append(FetchResult(spec, code_of(error)))
                 is_final = True
@@ -121,18 +139,24 @@ class Fetcher:
             if result.records is not None:
                 left -= len(result.records)
                 total += len(result.records)
-            elif result.diverging is not None or result.code is not ErrorCode.NONE:
+            elif result.diverging is not None or result.preferred >= 0:
                 is_final = True
             results.append(result)
         return results, total, is_final
 
     def _read_one(
-        self, partition: Partition, spec: FetchSpec, left: int, is_first: bool
+        self, partition: Partition, spec: FetchSpec, left: int, rack: str | None, is_first: bool
     ) -> FetchResult:
+        if not partition.is_leader and rack is None:
+            partition.check_leads()
         if spec.leader_epoch >= 0:
             partition.check_epoch(spec.leader_epoch)
         high_watermark = partition.high_watermark
         start = partition.log.log_start
+        if rack and partition.is_leader:
+            preferred = self._prefer(partition, rack, spec.offset)
+            if preferred >= 0:
+                return FetchResult(spec, ErrorCode.NONE, high_watermark, start, preferred=preferred)
         if spec.last_fetched_epoch >= 0:
             epoch, end = partition.end_of_epoch(spec.last_fetched_epoch)
             if epoch < spec.last_fetched_epoch or end < spec.offset:
@@ -156,12 +180,27 @@ class Fetcher:
 class _Parked:
     """One waiting fetch."""
 
-    __slots__ = ("_bytes_max", "_fetcher", "_on_done", "_partitions", "_specs", "_timer", "_waiter")
+    __slots__ = (
+        "_bytes_max",
+        "_fetcher",
+        "_on_done",
+        "_partitions",
+        "_rack",
+        "_specs",
+        "_timer",
+        "_waiter",
+    )
 
     def __init__(
-        self, fetcher: Fetcher, specs: list[FetchSpec], bytes_max: int, on_done: OnFetched
+        self,
+        fetcher: Fetcher,
+        specs: list[FetchSpec],
+        bytes_max: int,
+        rack: str | None,
+        on_done: OnFetched,
     ) -> None:
         self._fetcher = fetcher
+        self._rack = rack
         self._specs = specs
         self._bytes_max = bytes_max
         self._on_done = on_done
@@ -186,7 +225,7 @@ class _Parked:
 
     def _finish(self) -> None:
         self._leave()
-        results, _, _ = self._fetcher.read(self._specs, self._bytes_max)
+        results, _, _ = self._fetcher.read(self._specs, self._bytes_max, self._rack)
         self._on_done(results)
 
     def cancel(self) -> None:

@@ -186,5 +186,5 @@ class Leadership:
     def give_up(self, callback: Callable[[], None]) -> bool:
         """Wait no longer; whether it was still waited for."""
         before = len(self._waiting)
-        self._waiting = [entry for entry in self._waiting if entry[1] is not callback]
+        self._waiting = [entry for entry in self._waiting if entry[1] != callback]
         return len(self._waiting) < before

@@ -24,6 +24,7 @@ from dmq.broker.backlog import Backlog
 from dmq.broker.compactor import CompactorProcess
 from dmq.broker.controller import Controller
 from dmq.broker.driver import GroupDriver
+from dmq.broker.electing import Electing
 from dmq.broker.fetching import Fetcher
 from dmq.broker.forwarding import Forwarding
 from dmq.broker.group_seats import GroupCoordinators
@@ -34,7 +35,10 @@ from dmq.broker.member import ThisMember
 from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.multiraft.node import GroupNode
+from dmq.broker.nearest import Candidate, nearest
+from dmq.broker.partition import Partition
 from dmq.broker.peers import PeerError
+from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.service import Clocks, Identity, Service
 from dmq.broker.syncer import Syncer, Workers
@@ -298,7 +302,7 @@ class Runtime:
             machine,
             self.metadata,
             self.replicas,
-            Fetcher(self.replicas.find, timers, self.config.waiters_max),
+            Fetcher(self.replicas.find, timers, self.config.waiters_max, self._nearer),
             Clocks(wall_ms, steady_ms),
             uuid.uuid4,
             self.backlog,
@@ -306,6 +310,24 @@ class Runtime:
             self.forwarding,
             self.leadership,
             self.groups,
+            Electing(
+                identity.node_id,
+                lambda: machine.state,
+                self.replicas,
+                self.leadership,
+                peers,
+                timers,
+                steady_ms,
+            ),
+            QuorumReport(
+                self.node.me,
+                self.metadata,
+                lambda: machine.state,
+                self.node.links,
+                peers,
+                steady_ms,
+                wall_ms,
+            ),
         )
         for listener in self.config.kafka_listeners:
             self.service.endpoints[listener.name] = self._told(listener)
@@ -318,6 +340,20 @@ class Runtime:
             self.service.submit,
             self._preferred_ms,
         )
+
+    def _nearer(self, partition: Partition, rack: str, offset: int) -> int:
+        """A follower in the reader's rack, if the settings want readers there; else -1."""
+        if rack == self.config.broker_rack or not self.settings.effective.replica_selector_class:
+            return -1
+        brokers, replica = self._cluster.state.brokers, partition.replica
+        ends = replica.core.matches()
+        candidates = [
+            Candidate(voter.node, brokers[voter.node].rack, ends[voter].offset)
+            for voter in replica.in_sync(steady_ms())
+            if voter in ends and voter.node in brokers
+        ]
+        found = nearest(rack, self.node.me.node, offset, candidates)
+        return -1 if found == self.node.me.node else found
 
     def _preferred_ms(self) -> int | None:
         effective = self.settings.effective

@@ -11,6 +11,7 @@ from uuid import UUID
 from dmq.broker.admin import Admin, NewTopic
 from dmq.broker.answer import Answer
 from dmq.broker.backlog import Backlog
+from dmq.broker.electing import Electing
 from dmq.broker.fetching import Fetcher
 from dmq.broker.forwarding import Forwarding
 from dmq.broker.group_seats import GroupCoordinators
@@ -19,6 +20,7 @@ from dmq.broker.internal_topics import internal_shape
 from dmq.broker.leadership import Leadership
 from dmq.broker.offsets import FoundOffset, Sought, list_offset
 from dmq.broker.partition import Partition
+from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import Replicas
 from dmq.broker.views import BrokerView as BrokerView
 from dmq.broker.views import PartitionView as PartitionView
@@ -86,6 +88,8 @@ class Service:
         forwarding: Forwarding,
         leadership: Leadership,
         groups: GroupCoordinators,
+        electing: Electing,
+        quorum: QuorumReport,
     ) -> None:
         self.identity = identity
         self.config = config
@@ -106,6 +110,8 @@ class Service:
         self.leadership = leadership
         self.groups = groups
         groups.create_topic = self._create_internal
+        self.elect_leaders = electing.elect
+        self.quorum = quorum.quorum
         self._views = Views(lambda: cluster.state, leadership, self.live_nodes)
         self.submit = forwarding.submit
         self.admin = Admin(

@@ -135,6 +135,14 @@ class NodeSettings:
         importance=MEDIUM,
         unit="ms",
     )
+    replica_selector_class: str = setting(
+        STRING,
+        "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        "Who serves a consumer that says where it is: a replica in its rack (Kafka's name for that, "
+        "the only one known here), or always the leader (empty).",
+        check=OneOf("", "org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+        importance=MEDIUM,
+    )
     authorizer_class_name: str = setting(
         STRING,
         "",

@@ -49,7 +49,7 @@ IGNORED = frozenset(
     quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
     remote.list.offsets.request.timeout.ms replica.fetch.backoff.ms replica.fetch.max.bytes
     replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-    replica.high.watermark.checkpoint.interval.ms replica.selector.class
+    replica.high.watermark.checkpoint.interval.ms
     replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
     replication.quota.window.size.seconds share.coordinator.append.linger.ms
     share.coordinator.cached.buffer.max.bytes share.coordinator.load.buffer.size
@@ -73,6 +73,7 @@ DIFFERENT = {
     "num.network.threads": "one event loop",
     "offsets.topic.replication.factor": "-1 chooses by the size of the cluster",
     "queued.max.request.bytes": "everything has a bound",
+    "replica.selector.class": "consumers that say where they are read from a replica there",
     "share.coordinator.state.topic.replication.factor": "-1 chooses by the size of the cluster",
     "socket.listen.backlog.size": "bursts of new connections are cheap to queue",
     "socket.receive.buffer.bytes": "the system grows it as needed",
