@@ -1,13 +1,22 @@
-"""InitProducerId, versions 0 to 5: a producer id that nobody had before.
+"""InitProducerId, versions 0 to 5: a producer id that nobody had before, or the one of a name.
 
-Skipped: transactional ids are refused (transactions are not served here yet).
+With a transactional id its coordinator gives the id and the next epoch, and whoever had the name before
+is fenced. `initialise` serves both; `handle` refuses transactional ids while the broker has no
+coordinators for them.
+
+    3  who has an id and epoch says so, and goes on with the next epoch (KIP-360)
+    4  PRODUCER_FENCED by its name; INVALID_PRODUCER_EPOCH before (KIP-588)
 """
 
 from dmq.broker.answer import Answer
 from dmq.broker.service import Service
+from dmq.broker.transacting import TransactingService
+from dmq.broker.transacting import commands as transactions
 from dmq.doors.call import Call
 from dmq.errors import DmqError, ErrorCode
 from dmq.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+FENCED_SINCE = 4
 
 
 def handle(service: Service, call: Call, request: InitProducerIdRequest) -> None:
@@ -17,14 +26,51 @@ def handle(service: Service, call: Call, request: InitProducerIdRequest) -> None
             _refusal(ErrorCode.UNSUPPORTED_VERSION if is_named else ErrorCode.INVALID_REQUEST)
         )
         return
+    service.next_producer_id().on_done(lambda answer: _reply_new(call, answer))
 
-    def on_id(answer: Answer[int]) -> None:
+
+def initialise(service: TransactingService, call: Call, request: InitProducerIdRequest) -> None:
+    """`handle` of a broker that coordinates transactions."""
+    if (request.producer_id == -1) is not (request.producer_epoch == -1):
+        call.reply(_refusal(ErrorCode.INVALID_REQUEST))
+        return
+    if request.transactional_id is None:
+        service.next_producer_id().on_done(lambda answer: _reply_new(call, answer))
+        return
+
+    def on_initialised(answer: Answer[transactions.Initialised]) -> None:
         try:
-            call.reply(InitProducerIdResponse(producer_id=answer.get(), producer_epoch=0))
+            given = answer.get()
         except DmqError as error:
-            call.reply(_refusal(error.code))
+            call.reply(_refusal(_known(error.code, call.version)))
+            return
+        call.reply(
+            InitProducerIdResponse(
+                error_code=given.code,
+                producer_id=given.producer_id,
+                producer_epoch=given.producer_epoch,
+            )
+        )
 
-    service.next_producer_id().on_done(on_id)
+    command = transactions.InitProducerId(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+    )
+    service.transactions.submit(request.transactional_id, command).on_done(on_initialised)
+
+
+def _reply_new(call: Call, answer: Answer[int]) -> None:
+    try:
+        call.reply(InitProducerIdResponse(producer_id=answer.get(), producer_epoch=0))
+    except DmqError as error:
+        call.reply(_refusal(error.code))
+
+
+def _known(code: ErrorCode, version: int) -> ErrorCode:
+    is_new = code is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_new else code
 
 
 def _refusal(code: ErrorCode) -> InitProducerIdResponse:

@@ -6,7 +6,8 @@ entered then would leave a transaction open for ever. So the leader takes a toke
 appends only if the token still stands: a marker revokes it, a newer epoch replaces it.
 
     ask       take the token, or the one that stands for this epoch already
-    stands    after the answer, at the append
+    vouch     the coordinator said yes; False if the token does not stand any more
+    check     at the append, by the token; `verified` tells the same by producer and epoch
     appended  the first batch is in the log: from now on the open transaction there vouches for it
     revoke    a marker is in the log
 
@@ -16,19 +17,21 @@ before the lowest sequence that asked. Soft state of the leader; a new one asks 
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.producers.entries import is_before
+from dmq.machines.producers.rules import NOT_VERIFIED
 
 GUARDS_MAX = 10_000
 """At the limit the oldest question is forgotten: its batch is refused, and the client asks anew."""
 
 
 class _Guard:
-    __slots__ = ("epoch", "lowest_sequence", "since", "token")
+    __slots__ = ("epoch", "lowest_sequence", "since", "token", "version")
 
     def __init__(self, token: int, epoch: int, sequence: int, since: int) -> None:
         self.token = token
         self.epoch = epoch
         self.lowest_sequence = sequence
         self.since = since
+        self.version = NOT_VERIFIED
 
 
 class VerificationGuards:
@@ -77,6 +80,19 @@ class VerificationGuards:
                 f"producer {producer_id} sent sequence {sequence}, "
                 f"{guard.lowest_sequence} has not come in yet",
             )
+
+    def vouch(self, producer_id: int, token: int, version: int) -> bool:
+        """The coordinator has this partition in the transaction, which is of this version."""
+        guard = self._guards.get(producer_id)
+        if guard is None or guard.token != token:
+            return False
+        guard.version = version
+        return True
+
+    def verified(self, producer_id: int, epoch: int) -> int:
+        """What `ProducerState.check` wants to know: the version that was vouched for, or 0."""
+        guard = self._guards.get(producer_id)
+        return NOT_VERIFIED if guard is None or guard.epoch != epoch else guard.version
 
     def stands(self, producer_id: int, token: int) -> bool:
         guard = self._guards.get(producer_id)

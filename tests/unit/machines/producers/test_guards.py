@@ -37,6 +37,21 @@ def test_a_marker_revokes_it() -> None:
         guards.check(P, token, 0)
 
 
+def test_what_was_vouched_for_counts_until_it_is_revoked() -> None:
+    guards = VerificationGuards()
+    token = guards.ask(P, 3, 0, now=0)
+    assert guards.verified(P, 3) == 0
+    assert guards.vouch(P, token, 2)
+    assert guards.verified(P, 3) == 2
+    assert guards.verified(P, 4) == guards.verified(P, 2) == guards.verified(8, 3) == 0
+    guards.revoke(P)
+    assert guards.verified(P, 3) == 0
+    assert not guards.vouch(P, token, 2), "the answer came too late"
+    assert guards.ask(P, 3, 0, now=0) != token
+    assert not guards.vouch(P, token, 2)
+    assert guards.verified(P, 3) == 0
+
+
 def test_a_newer_epoch_replaces_it_and_an_older_one_gets_none() -> None:
     guards = VerificationGuards()
     token = guards.ask(P, 0, 0, now=0)
