@@ -57,10 +57,10 @@ from dmq.storage.store import Store, StoreSettings
 
 log = logging.getLogger("dmq.broker")
 
-FEATURES = {"metadata.version": FeatureRange(7, 7)}
-"""What this version of dmq can run. Kafka's number for the metadata that its tools must at least
-understand; group, transaction and share features come with their coordinators."""
-FINALIZED = {"metadata.version": 7}
+FEATURES = {"group.version": FeatureRange(0, 1), "metadata.version": FeatureRange(7, 7)}
+"""What this version of dmq can run, by Kafka's names; `metadata.version` is the number of the metadata
+that its tools must at least understand. Transactions and share groups come with their coordinators."""
+FINALIZED = {"group.version": 1, "metadata.version": 7}
 
 TICK_MS = 50
 """Longest sleep: how late the store learns that it has been idle."""
