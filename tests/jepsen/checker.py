@@ -64,6 +64,8 @@ class Producer:
     refused: set[int] = field(default_factory=set)
     """Numbers of which a try was definitely refused."""
     acked: set[int] = field(default_factory=set)
+    again: set[int] = field(default_factory=set)
+    """Numbers that the producer's owner sent more than once."""
 
 
 @dataclass
@@ -112,6 +114,8 @@ class Checker:
     def _take_send(self, event: Event) -> None:
         producer, spot = self._producers[event["client"]], (event["topic"], event["p"])
         for number in range(event["n"], event["n"] + event["count"]):
+            if number in producer.sent:
+                producer.again.add(number)
             producer.sent[number] = spot
         self._report.counts["sent"] += event["count"]
 
@@ -226,9 +230,10 @@ class Checker:
     def _check_order(
         self, spot: Spot, offset: int, client: str, number: int, last: dict[str, tuple[int, int]]
     ) -> None:
-        """A plain producer's record in doubt may come late: its request may have lain somewhere."""
+        """A plain producer's record in doubt may come late: its request may have lain somewhere. So may
+        one that was sent again, after others."""
         producer = self._producers[client]
-        if number in producer.in_doubt and not producer.is_idempotent:
+        if not producer.is_idempotent and (number in producer.in_doubt or number in producer.again):
             return
         before, where = last.get(client, (-1, -1))
         if number < before:

@@ -116,7 +116,7 @@ class Writing:
                 continue
             try:
                 while self._again:
-                    self._send(self._again.pop())
+                    self._send(self._again.pop(0))
                 topic, partition = self._dice.choice(self._spots)
                 for _ in range(self._dice.randint(1, 2 * burst - 1)):
                     self._number += 1

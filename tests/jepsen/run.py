@@ -47,6 +47,7 @@ READERS = ("confluent", "kafka-python", "aiokafka")
 FINAL_READERS = ("confluent", "kafka-python")
 CLIENT_PATIENCE_S = 180.0
 OUTCOME_PATIENCE_S = 60.0
+SHOWN_OF_A_KIND = 10
 
 
 @dataclass
@@ -314,7 +315,7 @@ class Run:
             "did    " + ", ".join(f"{name} {count}" for name, count in report.counts.items()),
             "faults " + (", ".join(f"{name} {n}" for name, n in sorted(faults.items())) or "none"),
             "found  " + ", ".join(f"{kind} {len(report.of(kind))}" for kind in checker.KINDS),
-            *[f"  {finding}" for finding in report.findings[:50]],
+            *[f"  {one}" for kind in checker.KINDS for one in report.of(kind)[:SHOWN_OF_A_KIND]],
             *[f"  beside the history: {problem}" for problem in self.problems],
             f"history: {self._folder / 'history.jsonl'}",
         ]

@@ -139,6 +139,15 @@ def test_what_a_plain_producer_has_in_doubt_may_come_late() -> None:
     assert story.kinds() == []
 
 
+def test_what_was_sent_again_may_come_after_others() -> None:
+    story = Story(idempotent=False)
+    story.sent(0, 1)
+    story.failed(0, definite=True)
+    story.sent(0)
+    story.ends(1, 0)
+    assert story.kinds() == []
+
+
 def test_two_reads_of_an_offset_differ() -> None:
     story = Story()
     story.sent(0, 1)

@@ -224,7 +224,7 @@ class Cluster:
         """Move everything off a broker (`dmq cluster decommission`), then stop it for good."""
         others = [self._members[node] for node in self.running if node != broker]
         command = ["cluster", "decommission", str(broker), "--yes"]
-        reached = ["--bootstrap", ",".join(member.bootstrap for member in others)]
+        reached = ["--bootstrap-server", ",".join(member.bootstrap for member in others)]
         done = subprocess.run(  # noqa: S603
             [sys.executable, "-m", "dmq", *command, *reached],
             capture_output=True,
