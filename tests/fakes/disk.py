@@ -28,10 +28,15 @@ class Inode:
         self.now = bytearray()
         self.ops: list[tuple[int, bytes | None]] = []
         """(position, bytes) of writes, (size, None) of cuts, since the last sync."""
+        self.reserved = 0
 
     def do(self, op: tuple[int, bytes | None]) -> None:
         apply(self.now, op)
         self.ops.append(op)
+
+    def held(self) -> int:
+        """Bytes of the disk that it takes."""
+        return max(len(self.now), self.reserved)
 
     def sync(self) -> None:
         if self.ops:
@@ -40,6 +45,7 @@ class Inode:
 
     def lose(self, rng: random.Random) -> None:
         """What a power cut leaves of it."""
+        self.reserved = 0
         if not self.ops:
             self.now = bytearray(self.synced)
             return
@@ -144,6 +150,7 @@ class FakeFile:
     def cut(self, size: int) -> None:
         self._disk.tick()
         self.inode.do((size, None))
+        self.inode.reserved = min(self.inode.reserved, size)
 
     def allocate(self, size: int) -> None:
         self._disk.tick()
@@ -151,6 +158,18 @@ class FakeFile:
             raise OSError(errno.ENOSPC, "no space left", self.name)
         if size > len(self.inode.now):
             self.inode.do((size, None))
+
+    def reserve(self, size: int) -> bool:
+        self._disk.tick()
+        if self._disk.room(self.inode, size) < size - self.inode.held():
+            raise OSError(errno.ENOSPC, "no space left", self.name)
+        self.inode.reserved = max(self.inode.reserved, size)
+        return True
+
+    def start_sync(self, position: int = 0, length: int = 0, *, waits: bool = False) -> None:
+        self._disk.tick()
+        if self._disk.is_sync_failing:
+            raise OSError(errno.EIO, "sync failed")
 
     def sync(self) -> None:
         self._disk.before_sync()
@@ -219,7 +238,7 @@ class FakeDisk:
 
     def room(self, inode: Inode, end: int) -> int:
         """Bytes that a write up to `end` may have, as far as the disk is not full."""
-        if self.capacity is None or end <= len(inode.now):
+        if self.capacity is None or end <= inode.held():
             return 1 << 60
         return max(self.free_bytes(), 0)
 
@@ -351,7 +370,7 @@ class FakeDisk:
         return self.capacity - self.used_bytes()
 
     def used_bytes(self) -> int:
-        return sum(len(inode.now) for inode in self.inodes(with_unlinked=False))
+        return sum(inode.held() for inode in self.inodes(with_unlinked=False))
 
     def boot_id(self) -> UUID:
         return self._boot

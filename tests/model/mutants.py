@@ -290,6 +290,25 @@ def _floor_of_staged(_original: Any) -> Any:
     return move_stable
 
 
+def _shown_early(original: Any) -> Any:
+    def put(self: Log, turn: Turn, segment: Any, parts: Any, size: int) -> None:
+        original(self, turn, segment, parts, size)
+        self._is_late = False
+        segment.readable = size
+
+    return put
+
+
+def _promised_early(original: Any) -> Any:
+    def begin(self: Log, turn: Turn) -> None:
+        original(self, turn)
+        if self._is_late and self.is_async:
+            self._move_stable()
+            turn.stable.append(self)
+
+    return begin
+
+
 MUTANTS: dict[str, tuple[Patch, int]] = {
     "trust_tail": (_method(Restorer, "restore", _trust_tail), 20),
     "early_cut": (_method(Turn, "__init__", _early), 20),
@@ -321,8 +340,15 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
     "note_in_journal_order": (_method(replay, "event_of", _journal_order), 40),
     "act_before_tail_sync": (_method(recovery, "_restore", _no_tail_sync), 250),
     "promise_what_is_staged_again": (_method(Log, "_move_stable", _floor_of_staged), 100),
+    "late_write_forgotten": (_method(Turn, "_write_late", lambda _: _nothing), 40),
+    "late_write_shown_early": (_method(Log, "_put", _shown_early), 20),
+    "late_write_promised_early": (_method(Log, "begin", _promised_early), 100),
+    "late_write_not_reserved": (
+        _method(Log, "_is_reserved", lambda _: lambda *_args: True),
+        100,
+    ),
     "async_not_restated": (_method(Restorer, "_finish", _not_restated), 60),
-    "swap_before_flush_is_noted": (_method(Cleaner, "_take", _flushed_at_once), 100),
+    "swap_before_flush_is_noted": (_method(Cleaner, "_take", _flushed_at_once), 250),
     "swap_by_base": (_method(Restorer, "_finish_swaps", _swap_by_base), 150),
 }
 

@@ -23,6 +23,7 @@ MUST_REACH = (
     "full",
     "closed",
     "async tail lost",
+    "written beside the loop",
     "FlushJob",
     "RemoveJob",
     "SwapJob",

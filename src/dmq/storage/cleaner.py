@@ -23,6 +23,8 @@ CLEAN_FROM = 0.5
 SYNC_ALL_FROM = 0.75
 SLOW_FROM = 0.875
 """Producers are to be slowed from here on; at 1 they wait."""
+QUEUE_BYTES = 8 * 1024 * 1024
+"""What a flush has in the disk's queue at a time: a turn's sync waits behind no more than this."""
 SYNC_FILES_MAX = 64
 """More files than this are cheaper to sync all at once, if the journal is pressed for room."""
 
@@ -56,13 +58,14 @@ class FlushJob:
 
     def __init__(self, disk: Files) -> None:
         self._disk = disk
-        self._files: list[File] = []
+        self._files: list[tuple[File, int, int]] = []
         self._directories: dict[str, None] = {}
         self.is_whole_disk = False
         self.notes: list[Note] = []
 
-    def add_file(self, file: File) -> None:
-        self._files.append(file)
+    def add_file(self, file: File, start: int, end: int) -> None:
+        """`start` to `end` is what is probably new in it; all of it is synced."""
+        self._files.append((file, start, end))
 
     def add_directory(self, name: str) -> None:
         self._directories[name] = None
@@ -77,12 +80,24 @@ class FlushJob:
             if self.is_whole_disk:
                 self._disk.sync_all()
                 return
-            for file in self._files:
+            self._hand_over()
+            for file, _, _ in self._files:
                 file.sync()
             for name in self._directories:
                 self._sync_directory(name)
         except OSError as error:
             raise FatalStorageError(f"flush failed: {error}") from error
+
+    def _hand_over(self) -> None:
+        """Bring the bytes to the disk before the first sync: what the file system must commit for
+        all these files is then committed once, not once for each."""
+        queued = 0
+        for file, start, end in self._files:
+            for position in range(start, end, QUEUE_BYTES):
+                length = min(QUEUE_BYTES, end - position)
+                queued += length
+                file.start_sync(position, length, waits=queued >= QUEUE_BYTES)
+                queued %= QUEUE_BYTES
 
     def _sync_directory(self, name: str) -> None:
         try:
@@ -196,9 +211,10 @@ def collect(job: FlushJob, log: Log) -> None:
     for segment in log.unsynced:
         if segment.size:
             try:
-                job.add_file(log.open_segment(segment))
+                job.add_file(log.open_segment(segment), segment.flushed, segment.size)
             except BadBatchError:
                 continue  # Damaged, and known to be: there is nothing new in it.
+            segment.flushed = segment.size
     if log.directory_changed:
         job.add_directory(log.directory)
         job.add_directory(LOGS)

@@ -22,6 +22,11 @@ IOV_MAX = 1024
 _PROBE_STRIDE = 128 * 1024
 _PROBE_BYTES = 1
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_FALLOC_KEEP_SIZE = 1
+_SYNC_RANGE_WRITE = 2
+_SYNC_RANGE_WAIT = 1 | 2 | 4
+
 
 class File(Protocol):
     """An open file; it closes when the last reference to it goes."""
@@ -34,6 +39,8 @@ class File(Protocol):
     def size(self) -> int: ...
     def cut(self, size: int) -> None: ...
     def allocate(self, size: int) -> None: ...
+    def reserve(self, size: int) -> bool: ...
+    def start_sync(self, position: int = 0, length: int = 0, *, waits: bool = False) -> None: ...
     def sync(self) -> None: ...
     def forget_cache(self) -> None: ...
     def is_cached(self, position: int, length: int) -> bool: ...
@@ -124,6 +131,31 @@ class OsFile:
         """Reserve blocks, so that later writes below `size` can't find the disk full."""
         os.posix_fallocate(self._fd, 0, size)
 
+    def reserve(self, size: int) -> bool:
+        """The same without making the file longer; False if the file system can't."""
+        length = ctypes.c_int64(size)
+        while _libc.fallocate(self._fd, _FALLOC_KEEP_SIZE, ctypes.c_int64(0), length) != 0:
+            code = ctypes.get_errno()
+            if code in (errno.EOPNOTSUPP, errno.ENOSYS):
+                return False
+            if code != errno.EINTR:
+                raise OSError(code, os.strerror(code), self.name)
+        return True
+
+    def start_sync(self, position: int = 0, length: int = 0, *, waits: bool = False) -> None:
+        """Let the disk begin with what `sync` will wait for (a length of 0: up to the end).
+
+        Promises nothing: only `sync` does. With `waits` it returns when the disk has taken it, so
+        that no more than that is in its queue. A failure is to be taken as one of `sync`, which
+        need not tell of it a second time.
+        """
+        flags = _SYNC_RANGE_WAIT if waits else _SYNC_RANGE_WRITE
+        start, size = ctypes.c_int64(position), ctypes.c_int64(length)
+        if _libc.sync_file_range(self._fd, start, size, flags) != 0:
+            code = ctypes.get_errno()
+            if code not in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+                raise OSError(code, os.strerror(code), self.name)
+
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
@@ -156,7 +188,6 @@ class OsFiles:
         self._lock_fd: int | None = None
         os.makedirs(root, exist_ok=True)
         self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._libc = ctypes.CDLL(None, use_errno=True)
 
     def __del__(self) -> None:
         self.unlock()
@@ -229,7 +260,7 @@ class OsFiles:
 
     def sync_all(self) -> None:
         """Everything dirty on this file system, ours or not."""
-        if self._libc.syncfs(self._root_fd) != 0:
+        if _libc.syncfs(self._root_fd) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), self.root)
 

@@ -238,7 +238,9 @@ class Journal:
         self.is_directory_dirty = False
         while self._freed and self._freed[0].released_at < seq:
             self.spares.append(file_name(self._freed.pop(0).number))
-        while len(self.spares) > SPARES_MIN and self._file_count() > self._file_count_max:
+        # A file that was written before is overwritten in a fraction of the time that a new one
+        # takes: a few that a busy moment made are kept.
+        while len(self.spares) > 2 * SPARES_MIN and self._file_count() > self._file_count_max:
             self._disk.unlink(self.spares.pop())
 
     def _file_count(self) -> int:

@@ -30,6 +30,8 @@ from dmq.storage.turn import Fact, Turn
 from dmq.types import Mark, Position
 
 LOGS = "logs"
+RESERVE_BYTES_MAX = 16 * 1024 * 1024
+"""Blocks are reserved for as much again as a segment has, and for this much at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class LayoutHost(Protocol):
     """What a layout needs of its store."""
 
     pool: SegmentFiles
+    late_bytes_min: int
 
     def mark_unsynced(self, log: Any, now: int) -> None: ...
 
@@ -106,6 +109,7 @@ class Layout:
         "_after_roll",
         "_begun",
         "_host",
+        "_is_late",
         "_rolled",
         "commit",
         "cut_count",
@@ -142,6 +146,8 @@ class Layout:
         self.readable_end = state.end_offset
         """Records below this are in the files."""
         self._after_roll = False
+        self._is_late = False
+        """Bytes of the turn under way are not in the files yet: the worker that syncs it writes."""
         self._rolled: Segment | None = None
         """The segment that the last batch of this turn began, if it did."""
         self.unsynced: dict[Segment, None] = {}
@@ -182,7 +188,7 @@ class Layout:
 
     def _begin_batches(self, turn: Turn, ops: list[Op], at: int, is_held: bool) -> int:
         """One run of batches into one segment; returns the next operation. Raises OSError."""
-        segment = self._segment_for(ops[at])
+        segment = self._segment_for(turn, ops[at])
         run = self._run(ops, at, segment.size)
         parts = [op[1] for op in run]
         start = position = segment.size
@@ -191,8 +197,7 @@ class Layout:
             self._reserve(segment, size)
             turn.after.append(partial(self._write_late, segment, start, parts))
         else:
-            self._write(segment, start, parts)
-            segment.readable = size
+            self._put(turn, segment, parts, size)
         if self.is_async:
             self._host.mark_unsynced(self, turn.now)
         self.unsynced[segment] = None
@@ -225,12 +230,12 @@ class Layout:
     def _begin_one(self, turn: Turn, op: Op) -> None:
         """A single batch of a log that is not held: what most turns are made of. Raises OSError."""
         _, data, length, base, last, max_timestamp = op
-        segment = self._segment_for(op)
+        segment = self._segment_for(turn, op)
         start = segment.size
-        self._write(segment, start, (data,))
+        self._put(turn, segment, (data,), start + length)
         self.unsynced[segment] = None
         segment.note(start, length, base, last, max_timestamp, self.settings.index_interval_bytes)
-        segment.size = segment.readable = start + length
+        segment.size = start + length
         self._begun.end_offset = last + 1
         if self.is_async:
             self._host.mark_unsynced(self, turn.now)
@@ -241,7 +246,37 @@ class Layout:
         )
         turn.body.add(data)
 
-    def _segment_for(self, op: Op) -> Segment:
+    def _put(self, turn: Turn, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
+        """Write the bytes that make the segment this long, now or beside the loop."""
+        start = segment.size
+        file = self._opened(segment, start)
+        # Who has followers sends them these bytes before its own sync, out of the file.
+        is_alone = len(self._begun.marks.last.voters) == 1
+        is_late = is_alone and size - start >= self._host.late_bytes_min
+        # What follows late bytes is late too, or a reader would find a hole before it.
+        if (is_late or self._is_late) and self._is_reserved(segment, file, size):
+            self._is_late = True
+            turn.write_late(file, start, parts)
+        else:
+            assert not self._is_late
+            file.write_at(start, parts)
+            segment.readable = size
+
+    def _is_reserved(self, segment: Segment, file: File, size: int) -> bool:
+        """Have blocks for this size. Raises OSError if there are none."""
+        if size <= segment.reserved:
+            return True
+        ahead = min(size + min(size, RESERVE_BYTES_MAX), self.settings.segment_bytes)
+        try:
+            is_done = file.reserve(max(ahead, size))
+        except OSError:
+            ahead = size
+            is_done = file.reserve(size)
+        if is_done:
+            segment.reserved = max(ahead, size)
+        return is_done
+
+    def _segment_for(self, turn: Turn, op: Op) -> Segment:
         """The active segment, or a new one if this batch must begin one."""
         _, _, length, base, last, max_timestamp = op
         active = self.segments_list[-1]
@@ -249,6 +284,8 @@ class Layout:
             return active
         self._after_roll = False
         self._close_segment(active)
+        if active.reserved > active.size:
+            turn.after.append(partial(self._cut_file, active, active.size))  # Gives blocks back.
         segment = self._rolled = Segment(self.directory, SegmentState(base, 0, -1))
         self.segments_list.append(segment)
         return segment
@@ -395,14 +432,16 @@ class Layout:
     # ---- files
 
     def _write(self, segment: Segment, position: int, parts: Sequence[Buffer]) -> None:
-        pool = self._host.pool
+        self._opened(segment, position).write_at(position, parts)
+
+    def _opened(self, segment: Segment, position: int) -> File:
+        """The file to write to at this position; at 0 it is made."""
         if segment.file is None:
             if position:
-                pool.get(segment)
-            else:
-                self._create(segment)
+                return self._host.pool.get(segment)
+            self._create(segment)
         assert segment.file is not None
-        segment.file.write_at(position, parts)
+        return segment.file
 
     def _create(self, segment: Segment) -> None:
         files = self._host.pool.files
@@ -431,6 +470,7 @@ class Layout:
         self.directory_changed = True
 
     def _cut_file(self, segment: Segment, size: int) -> None:
+        segment.reserved = min(segment.reserved, size)
         if self._host.pool.files.exists(segment.name()):
             self._host.pool.get(segment).cut(size)
 

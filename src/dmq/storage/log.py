@@ -357,7 +357,7 @@ class Log(Layout):
             except (OSError, BadBatchError) as error:
                 self._refuse(turn, ops[at:], error)
                 break
-        if not is_held:
+        if not is_held and not self._is_late:
             self.readable_end = self._begun.end_offset
             if self.is_async and all(op[0] == BATCH for op in ops):
                 self._move_stable()
@@ -393,8 +393,8 @@ class Log(Layout):
 
     def ended(self) -> bool:
         """The turn is durable and its afterwork is done; whether the stable end moved."""
-        if self._is_held:
-            self._is_held = False
+        if self._is_held or self._is_late:
+            self._is_held = self._is_late = False
             for segment in self.segments_list:
                 segment.readable = segment.size
         self.readable_end = self._begun.end_offset

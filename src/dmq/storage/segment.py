@@ -75,10 +75,12 @@ class Segment:
         "directory",
         "file",
         "first_timestamp",
+        "flushed",
         "hints",
         "index",
         "max_timestamp",
         "readable",
+        "reserved",
         "size",
         "suffix",
         "trusted_bytes",
@@ -89,7 +91,12 @@ class Segment:
         self.base = state.base
         self.size = state.size
         self.readable = state.size
-        """Bytes that the file has; less than `size` while a log that was cut waits for its turn."""
+        """Bytes that the file has; less than `size` while a log that was cut waits for its turn, or
+        while a worker writes."""
+        self.reserved = 0
+        """Blocks for so many bytes are the file's, as far as this process knows."""
+        self.flushed = 0
+        """Bytes that a flush has taken; what comes before is on disk or on its way."""
         self.max_timestamp = state.max_timestamp
         self.first_timestamp: int | None = None
         """Greatest timestamp of the first batch; None: not known yet."""
@@ -128,6 +135,8 @@ class Segment:
     def cut(self, size: int, end_offset: int) -> None:
         """The log ends here now, in memory; the file is cut when that is durable."""
         self.size = self.readable = size
+        self.reserved = min(self.reserved, size)
+        self.flushed = min(self.flushed, size)
         self.max_timestamp = UNKNOWN_TIMESTAMP if size else -1
         self.first_timestamp = None
         self.hints.clear()
@@ -212,6 +221,8 @@ class SegmentReader:
         """The first batch whose last offset is >= `offset`; None if it lies beyond."""
         segment = self._segment
         entry = self.index().floor(offset - segment.base)
+        if entry is not None and entry[1] >= segment.readable:
+            return None  # In bytes that are being written.
         if entry is not None and not self._is_true(entry):
             segment.index, segment.trusted_bytes = None, 0  # It lies: make it anew.
             entry = self.index().floor(offset - segment.base)
@@ -254,10 +265,13 @@ class SegmentReader:
         segment = self._segment
         start = self.position(from_offset)
         entry = self.index().time_floor(timestamp)
-        if entry is not None:
+        while entry is not None:
             place = self.find(entry[1] + segment.base)
-            if place is not None and place.max_timestamp == entry[0]:
-                start = max(start, place.position)
+            if place is not None:
+                if place.max_timestamp == entry[0]:
+                    start = max(start, place.position)
+                break
+            entry = self.index().time_floor(entry[0])  # In bytes that are being written.
         for place in walk(self.file, start, segment.readable):
             if place.max_timestamp >= timestamp and place.last_offset >= from_offset:
                 return place

@@ -45,6 +45,9 @@ class StoreSettings:
     """One file of it; the unit of reuse. At least four must fit."""
     turn_bytes_max: int = 16 * 1024 * 1024
     """Record bytes after which the rest waits for the next turn."""
+    late_bytes_min: int = 64 * 1024
+    """From so many bytes on a segment is written beside the loop. Too low: two threads hand each
+    other the interpreter for little; too high: the loop waits for memory to be found."""
     open_files_max: int = 2000
     """Segments kept open. Too low: reopening at every write; too high: the process' limit."""
     reserve_bytes: int = 256 * 1024 * 1024
@@ -81,6 +84,7 @@ class Store:
         self._space_checked_at: int | None = None
         self._jobs: list[Job] = []
         self._turn_bytes_max = settings.turn_bytes_max
+        self.late_bytes_min = settings.late_bytes_min
 
     @classmethod
     def open(
@@ -320,13 +324,13 @@ class Store:
         """The turn is durable: do what waited for it. Returns logs whose stable end moved."""
         assert turn is self._turn
         self._turn = None
-        if turn.needs_sync:
+        if turn.has_record:
             self._journal.became_durable(turn.seq)
             self._note_facts(turn)
         for work in turn.after:
             work()
         moved = [log for log in turn.logs if log.ended()]
-        if self._cover_at is not None and turn.needs_sync:
+        if self._cover_at is not None and turn.has_record:
             self._cover_at = now + COVER_MS
         self._plan(now)
         return [*turn.stable, *moved]

@@ -102,3 +102,27 @@ def test_a_file_closes_with_its_last_reference(disk: OsFiles) -> None:
     del same
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_reserved_blocks_make_no_file_longer(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    file.write_at(0, [b"hello"])
+    if not file.reserve(1 << 20):
+        pytest.skip("this file system can't")
+    assert file.size() == 5
+    assert os.fstat(file.fileno()).st_blocks * 512 >= 1 << 20
+
+
+def test_a_full_disk_is_told_by_a_reservation(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    with pytest.raises(OSError, match="file"):
+        file.reserve(1 << 62)
+
+
+def test_bytes_may_go_to_the_disk_before_the_sync(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    file.write_at(0, [b"hello"])
+    file.start_sync()
+    file.start_sync(0, 5, waits=True)
+    file.sync()
+    assert file.read_at(0, 5) == b"hello"
