@@ -8,7 +8,7 @@ from unit.machines.groups.coordinator import Coordinator, marker
 
 from dmq.broker.answer import Answer
 from dmq.broker.coordinators import GroupHost
-from dmq.errors import ErrorCode, StorageError
+from dmq.errors import DmqError, ErrorCode
 from dmq.machines.groups.commands import ListedGroup, ListGroups
 from dmq.machines.groups.machine import GroupMachine
 from dmq.machines.groups.outcome import TransactionalProducer
@@ -24,12 +24,12 @@ class MemoryLog:
     def __init__(self) -> None:
         self.entries: list[tuple[Record, int]] = []
         self.is_held = False
-        self.is_refusing = False
+        self.refusal: DmqError | None = None
         self._waiting: list[Callable[[ErrorCode], None]] = []
 
     def append(self, records: list[Record], producer: TransactionalProducer | None) -> None:
-        if self.is_refusing:
-            raise StorageError("the disk is full")
+        if self.refusal is not None:
+            raise self.refusal
         self.entries += [(record, producer.producer_id if producer else -1) for record in records]
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:

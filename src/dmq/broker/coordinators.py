@@ -12,18 +12,21 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from dmq.broker.answer import Answer
-from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
+from dmq.errors import DmqError, ErrorCode, KafkaError
 from dmq.machines.groups import commands as commands
 from dmq.machines.groups import consumer_commands as consumer_commands
 from dmq.machines.groups import offset_commands as offset_commands
 from dmq.machines.groups.commands import ListedGroup, ListGroups
 from dmq.machines.groups.machine import GroupMachine
-from dmq.machines.groups.outcome import GroupOutcome, Later, Settled, TransactionalProducer
+from dmq.machines.groups.outcome import GroupOutcome, Later, TransactionalProducer
 from dmq.machines.machine import Command, Record
 from dmq.machines.state import ClusterState
 from dmq.types import Millis
 
 R = TypeVar("R")
+
+_Leaving = tuple[Answer[Any], Any]
+"""An answer and what it will be, once the log is committed."""
 
 log = logging.getLogger("dmq.broker")
 
@@ -78,7 +81,7 @@ class CoordinatorLog(Protocol):
     def append(self, records: list[Record], producer: TransactionalProducer | None) -> None:
         """Append records as one batch, of a transactional producer if there is one.
 
-        Raises StorageError, with nothing appended.
+        Raises StorageError or KafkaError, with nothing appended.
         """
         ...
 
@@ -97,11 +100,13 @@ class GroupHost:
 
     def lead(self, now: int) -> None:
         """The machine has read the log to its end, and this broker leads it."""
-        self._perform(self.machine.lead(Millis(now)), now)
+        self._perform(self.machine.lead(Millis(now)), [], now)
 
     def resign(self) -> None:
-        """The leadership is over: whoever waits for others is told at once."""
-        self._settle(self.machine.resign(), ErrorCode.NONE)
+        """The leadership is over: whoever waits for other members is told at once. Answers that wait
+        for the log only are told by the log."""
+        for later, response in self.machine.resign():
+            self._waiting.pop(later).resolve(response)
         assert not self._waiting, "whoever waited was told"
 
     def submit(self, command: Command[R], now: int) -> Answer[R]:
@@ -112,12 +117,11 @@ class GroupHost:
         except DmqError as error:
             self._log.when_committed(partial(_refuse, answer, error))
             return answer
-        response = outcome.response
-        if isinstance(response, Later):
-            self._waiting[response] = answer
-            self._perform(outcome, now)
+        if isinstance(outcome.response, Later):
+            self._waiting[outcome.response] = answer
+            self._perform(outcome, [], now)
         else:
-            self._perform(outcome, now, answer)
+            self._perform(outcome, [(answer, outcome.response)], now)
         return answer
 
     def next_deadline(self) -> int | None:
@@ -127,64 +131,46 @@ class GroupHost:
     def tick(self, now: int) -> None:
         """Do what is due."""
         while (outcome := self.machine.tick(Millis(now))) is not None:
-            self._perform(outcome, now)
+            self._perform(outcome, [], now)
 
-    def _perform(
-        self, outcome: GroupOutcome[Any], now: int, answer: Answer[Any] | None = None
-    ) -> None:
+    def _perform(self, outcome: GroupOutcome[Any], leaving: list[_Leaving], now: int) -> None:
         """Append and apply what came of a call, and let its answers go when that is committed."""
+        leaving += [(self._waiting.pop(later), response) for later, response in outcome.settled]
         if outcome.records:
             try:
                 self._log.append(outcome.records, outcome.producer)
-            except StorageError as error:
-                self._refused(outcome, error, now, answer)
+            except DmqError as error:
+                self._refused(outcome, leaving, error, now)
                 return
             producer_id = outcome.producer.producer_id if outcome.producer else -1
             for record in outcome.records:
                 self.machine.apply(record, producer_id)
-        if answer is not None or outcome.settled:
-            self._log.when_committed(partial(self._leave, outcome, answer))
-
-    def _leave(
-        self, outcome: GroupOutcome[Any], answer: Answer[Any] | None, code: ErrorCode
-    ) -> None:
-        self._settle(outcome.settled, code)
-        if answer is None:
-            return
-        if code is ErrorCode.NONE:
-            answer.resolve(outcome.response)
-        else:
-            answer.fail(KafkaError(code))
-
-    def _settle(self, settled: "list[Settled] | tuple[Settled, ...]", code: ErrorCode) -> None:
-        for later, response in settled:
-            answer = self._waiting.pop(later)
-            if code is ErrorCode.NONE:
-                answer.resolve(response)
-            else:
-                answer.fail(KafkaError(code))
+        if leaving:
+            self._log.when_committed(partial(_leave, leaving))
 
     def _refused(
-        self,
-        outcome: GroupOutcome[Any],
-        error: StorageError,
-        now: int,
-        answer: Answer[Any] | None,
+        self, outcome: GroupOutcome[Any], leaving: list[_Leaving], error: DmqError, now: int
     ) -> None:
-        """The disk took nothing, but what the leader knows beside the log has moved on: begin the
+        """The log took nothing, but what the leader knows beside it has moved on: begin the
         leadership again with what the log says."""
-        log.warning("the disk refused records of groups: %s", error)
-        for later, _ in outcome.settled:
-            self._waiting.pop(later).fail(error)
-        if answer is not None:
+        log.warning("records of groups were refused: %s", error)
+        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            error = KafkaError(ErrorCode.NOT_COORDINATOR)
+        parked = self._waiting.pop(outcome.response, None)
+        for answer in (*(answer for answer, _ in leaving), *([parked] if parked else ())):
             answer.fail(error)
-        for later in [later for later in self._waiting if later is outcome.response]:
-            self._waiting.pop(later).fail(error)
-        self._settle(self._still_waiting(self.machine.resign()), ErrorCode.NONE)
+        for later, response in self.machine.resign():
+            if later in self._waiting:
+                self._waiting.pop(later).resolve(response)
         self.lead(now)
 
-    def _still_waiting(self, settled: list[Settled]) -> list[Settled]:
-        return [one for one in settled if one.later in self._waiting]
+
+def _leave(leaving: list[_Leaving], code: ErrorCode) -> None:
+    for answer, response in leaving:
+        if code is ErrorCode.NONE:
+            answer.resolve(response)
+        else:
+            answer.fail(KafkaError(code))
 
 
 def _refuse(answer: Answer[R], error: DmqError, code: ErrorCode) -> None:

@@ -6,7 +6,7 @@ from unit.machines.groups.coordinator import CLIENT, load, subscription
 
 from dmq.broker.answer import Answer
 from dmq.broker.coordinators import partition_of
-from dmq.errors import DmqError, ErrorCode, StorageError
+from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.groups.commands import (
     Heartbeat,
     Joined,
@@ -93,6 +93,24 @@ def test_whoever_waits_is_told_when_the_leadership_ends() -> None:
     assert answer.get().error is ErrorCode.NOT_COORDINATOR
 
 
+def test_an_answer_that_waits_for_the_log_is_told_by_the_log() -> None:
+    service = GroupService()
+    answer = join(service, join(service).get().member_id)
+    service.log.is_held = True
+    service.pass_time(DELAY_MS)
+    service.host.resign()
+    assert not answer.is_done
+    service.log.commit(ErrorCode.NOT_COORDINATOR)
+    assert code_of(answer) is ErrorCode.NOT_COORDINATOR
+
+
+def test_who_lost_the_leadership_and_does_not_know_it_yet_refuses() -> None:
+    service = GroupService()
+    service.log.refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert code_of(service.submit("group", COMMIT)) is ErrorCode.NOT_COORDINATOR
+    assert code_of(join(service)) is ErrorCode.NOT_COORDINATOR
+
+
 def test_records_of_a_transaction_are_its_producers() -> None:
     service = GroupService()
     offsets = (OffsetToCommit("topic", 0, 9),)
@@ -109,13 +127,13 @@ def test_a_disk_that_refuses_takes_nothing_and_the_group_goes_on_as_the_log_says
     service.submit("group", sync).get()
     waiting = join(service, member.member_id)
     assert waiting.get().generation == 2
-    service.log.is_refusing = True
+    service.log.refusal = StorageError("the disk is full")
     entries = list(service.log.entries)
     refused = service.submit("group", SyncGroup("group", 2, member.member_id))
     with pytest.raises(StorageError):
         refused.get()
     assert service.log.entries == entries
-    service.log.is_refusing = False
+    service.log.refusal = None
     again = service.submit(
         "group", SyncGroup("group", 2, member.member_id, assignments=((member.member_id, b"x"),))
     )
@@ -127,11 +145,11 @@ def test_a_disk_that_refuses_takes_nothing_and_the_group_goes_on_as_the_log_says
 def test_a_refused_timer_fails_those_who_waited_for_it() -> None:
     service = GroupService()
     answer = join(service, join(service).get().member_id)
-    service.log.is_refusing = True
+    service.log.refusal = StorageError("the disk is full")
     service.pass_time(DELAY_MS)
     with pytest.raises(StorageError):
         answer.get()
-    service.log.is_refusing = False
+    service.log.refusal = None
     assert [group.state for group in service.submit("", ListGroups()).get()] == ["Empty"]
 
 

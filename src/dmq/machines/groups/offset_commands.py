@@ -119,7 +119,8 @@ class ForgetTopics(Command[int]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SweepTopics(Command[int]):
-    """Forget the offsets of topics that are gone. To be given again until the answer is 0.
+    """Forget the offsets of topics that are others of the same name now. To be given again until the
+    answer is 0.
 
     For the start of a leadership, when deletions may have been missed; to be given only when the
     broker's metadata is known to be at least as new as that start.

@@ -176,7 +176,11 @@ def fetch(ctx: Context, command: FetchOffsets) -> list[FetchedOffset]:
     _check_fetch(ctx, command)
     offsets = ctx.state.offsets
     if command.partitions is None:
-        keys = [key for key, _ in offsets.of_group(command.group_id)]
+        keys = [
+            key
+            for key, value in offsets.of_group(command.group_id)
+            if _is_there(ctx.surroundings.topic(key.topic), value)
+        ]
     else:
         keys = [OffsetKey(command.group_id, *partition) for partition in command.partitions]
     return [_fetched(ctx, key, require_stable=command.require_stable) for key in keys]
@@ -195,7 +199,7 @@ def _fetched(ctx: Context, key: OffsetKey, *, require_stable: bool) -> FetchedOf
     error, value = ErrorCode.NONE, ctx.state.offsets.get(key)
     if require_stable and ctx.state.offsets.is_pending(key):
         error, value = ErrorCode.UNSTABLE_OFFSET_COMMIT, None
-    if value is None:
+    if value is None or not _is_there(ctx.surroundings.topic(key.topic), value):
         return FetchedOffset(key.topic, key.partition, NO_OFFSET, -1, "", error)
     return FetchedOffset(
         key.topic, key.partition, value.offset, value.leader_epoch, value.metadata, error
@@ -248,7 +252,7 @@ def forget_topics(ctx: Context, command: ForgetTopics, work: Work) -> int:
 
 
 def sweep_topics(ctx: Context, _command: SweepTopics, work: Work) -> int:
-    """Forget offsets of topics that are not there any more, or are others now."""
+    """Forget offsets of topics that were deleted and made anew."""
     gone = (
         key
         for topic in ctx.state.offsets.topics()
@@ -259,7 +263,9 @@ def sweep_topics(ctx: Context, _command: SweepTopics, work: Work) -> int:
 
 
 def _is_there(topic: TopicImage | None, value: CommittedOffset) -> bool:
-    return topic is not None and value.topic_id in (topic.topic_id, NIL_UUID)
+    """Whether an offset may be of the topic that has this name now. A topic that is not known is
+    given the benefit of the doubt: the metadata may not be loaded, and expiry gets it in the end."""
+    return topic is None or value.topic_id in (topic.topic_id, NIL_UUID)
 
 
 def _forget_some(keys: Iterator[OffsetKey], work: Work) -> int:

@@ -238,7 +238,11 @@ def test_a_new_leader_forgets_what_was_deleted_meanwhile() -> None:
     commit(coordinator, 1, topic_id=old.topic_id)
     commit(coordinator, 2, topic="kept", topic_id=kept.topic_id)
     coordinator.world.delete("topic")
+    assert coordinator.do(SweepTopics()) == 0, "the metadata may not be loaded yet"
+    assert fetch(coordinator).offset == 1
     coordinator.world.create("topic")
+    assert fetch(coordinator).offset == -1, "a topic of the same name starts clean"
+    assert [one.topic for one in coordinator.do(FetchOffsets(GROUP))] == ["kept"]
     assert coordinator.do(SweepTopics()) == 1
     assert coordinator.do(SweepTopics()) == 0
     assert fetch(coordinator, "kept").offset == 2
