@@ -70,7 +70,9 @@ class FakeBroker:
             now=self.now,
         )
         self._uuids = (UUID(int=n) for n in range(1000, 10**9))
-        self.replicas = Replicas(self.node, Settings(self.config), backlog, lambda: self.now)
+        self.replicas = Replicas(
+            self.node, Settings(self.config), backlog, lambda: self.now, Inline()
+        )
         self.machine = ClusterMachine(ConfigRules(Settings(self.config)), {})
         changes = MetadataChanges(
             self.machine,

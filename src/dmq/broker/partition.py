@@ -5,6 +5,7 @@ else is the replica's (multiraft/replica.py): who leads, what is committed, who 
 a file; the clock that deadlines are measured by is handed in.
 """
 
+import struct
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -14,16 +15,32 @@ from dmq.broker.backlog import Backlog
 from dmq.broker.intake import Intake
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.waiting import ALL, FetchWaiter, OnAppended, ParkedAppend
-from dmq.errors import ErrorCode, KafkaError
+from dmq.broker.producing import ProducerBook
+from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.records import read_header
 from dmq.storage.log import Log
 from dmq.storage.reading import FileSlice
 from dmq.types import TopicPartition, Voter
+
+PRODUCER_ID_AT = 43
+"""Where a batch has its producer's id."""
+_PRODUCER_ID = struct.Struct(">q")
 
 
 class Partition:
     """See the module; made by `replicas`, ends with its replica."""
 
-    __slots__ = ("_backlog", "_now", "index", "intake", "log", "replica", "topic", "topic_id")
+    __slots__ = (
+        "_backlog",
+        "_now",
+        "book",
+        "index",
+        "intake",
+        "log",
+        "replica",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(
         self,
@@ -33,6 +50,7 @@ class Partition:
         intake: Intake,
         now: Callable[[], int],
         backlog: Backlog,
+        book: ProducerBook | None = None,
     ) -> None:
         self.topic, self.index = tp
         self.topic_id = topic_id
@@ -41,6 +59,8 @@ class Partition:
         self.intake = intake
         self._now = now
         self._backlog = backlog
+        self.book = book
+        """None for logs that only the broker itself writes."""
 
     def __repr__(self) -> str:
         return f"Partition({self.topic}-{self.index}, epoch={self.leader_epoch})"
@@ -97,9 +117,34 @@ class Partition:
 
     def append_admitted(self, batch: memoryview, append_time: int, acks: int = ALL) -> ParkedAppend:
         """Stage a batch that the intake has admitted. Raises KafkaError or StorageError."""
+        if _PRODUCER_ID.unpack_from(batch, PRODUCER_ID_AT)[0] >= 0 and self.book is not None:
+            return self._append_of(self.book, batch, append_time, acks)
+        return self._append(batch, append_time, acks)
+
+    def _append(self, batch: memoryview, append_time: int, acks: int) -> ParkedAppend:
         append = self.replica.append(batch, append_time, acks, self._now())
         self._backlog.add(append.size)
         append.on_settled = self._backlog.remove
+        return append
+
+    def _append_of(
+        self, book: ProducerBook, batch: memoryview, append_time: int, acks: int
+    ) -> ParkedAppend:
+        """A batch of a producer with an id: in its sequence, and once."""
+        self.replica.check_leads()
+        header = read_header(batch)
+        duplicate = book.check(header)
+        if duplicate is not None:
+            time = duplicate.timestamp if append_time >= 0 else -1
+            return self.replica.await_again(
+                duplicate.base_offset, time, duplicate.position, self._now()
+            )
+        try:
+            append = self._append(batch, append_time, acks)
+        except DmqError:
+            book.failed(header)
+            raise
+        book.appended(header._replace(base_offset=append.base_offset), append.position)
         return append
 
     def when_committed(self, callback: OnAppended) -> None:

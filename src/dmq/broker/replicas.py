@@ -16,6 +16,7 @@ from dmq.broker.multiraft.driven import GroupSettings
 from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.replica import NotLeaderError, Replica
 from dmq.broker.partition import Partition, unknown_partition
+from dmq.broker.producing import Aside, ProducerBook
 from dmq.config.settings import Settings
 from dmq.config.topic import TopicConfig
 from dmq.errors import ErrorCode, KafkaError
@@ -54,11 +55,17 @@ class Replicas:
     """All local topics. `settings` is replaced when dynamic settings of the broker change."""
 
     def __init__(
-        self, node: GroupNode, settings: Settings, backlog: Backlog, now: Callable[[], int]
+        self,
+        node: GroupNode,
+        settings: Settings,
+        backlog: Backlog,
+        now: Callable[[], int],
+        aside: Aside,
     ) -> None:
         self._node = node
         self._backlog = backlog
         self._now = now
+        self._aside = aside
         self.settings = settings
         self.topics: dict[str, LocalTopic] = {}
         self.by_id: dict[UUID, LocalTopic] = {}
@@ -158,8 +165,9 @@ class Replicas:
             self._group_settings(local.config),
             is_founding=self._node.me in placed.founders,
         )
+        book = ProducerBook(replica, self._aside, self.settings.effective.producer_id_expiration_ms)
         tp = TopicPartition(local.name, index)
-        return Partition(tp, local.topic_id, replica, local.intake, self._now, self._backlog)
+        return Partition(tp, local.topic_id, replica, local.intake, self._now, self._backlog, book)
 
     def remove(self, topic_id: UUID) -> LocalTopic | None:
         """A committed record says that the topic is deleted; what it was, if it was known."""

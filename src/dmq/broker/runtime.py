@@ -258,7 +258,7 @@ class Runtime:
             now=steady_ms(),
         )
         self.settings = Settings(self.config)
-        self.replicas = Replicas(self.node, self.settings, self.backlog, steady_ms)
+        self.replicas = Replicas(self.node, self.settings, self.backlog, steady_ms, self._openers)
         machine = ClusterMachine(ConfigRules(self.settings), FEATURES)
         self._cluster = machine
         self._changes = MetadataChanges(

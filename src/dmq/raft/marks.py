@@ -64,6 +64,13 @@ class Marks:
                 return mark.epoch
         return -1
 
+    def at(self, offset: int) -> Mark:
+        """The last mark at or before the record with this offset; the base, for what lies below."""
+        for mark in reversed(self.items):
+            if mark.offset <= offset:
+                return mark
+        return self.items[0]
+
     def fits(self, offset: int, epoch: int) -> bool:
         """Whether a record with this offset may carry this epoch."""
         if offset < self.items[0].offset:

@@ -88,6 +88,22 @@ class Watch(Protocol):
         """Records from here on are gone from the log; others may come in their place."""
 
 
+class Book(Protocol):
+    """Whoever keeps count of the leader's producers, in step with the log."""
+
+    def moved(self) -> None:
+        """The commit point moved, or the replica leads now, or no longer."""
+
+    def cut(self, position: Position) -> None:
+        """All beyond `position` left the log."""
+
+    def reset(self) -> None:
+        """The log was replaced."""
+
+    def trim(self, log_start: int) -> None:
+        """The log begins here now."""
+
+
 class Flights:
     """Record bytes on their way to one follower: the end of each append, and its size."""
 
@@ -109,6 +125,7 @@ class Driven:
         "_members_of",
         "_trims",
         "acks",
+        "book",
         "core",
         "count",
         "fetches",
@@ -188,6 +205,7 @@ class Driven:
         """The log can't even be cut; nothing is taken until the replica begins again."""
         self.was_leader = False
         self.watch: Watch | None = None
+        self.book: Book | None = None
         # What the node keeps with each replica.
         self.has_staged = False
         """The log was told something that no turn has taken yet."""
@@ -389,9 +407,13 @@ class Driven:
             self.acks.cut(write.position)
             self.fetches.cut(write.position.offset)
             self._tell_of_cut(write.position.offset)
+            if self.book is not None:
+                self.book.cut(write.position)
             self.count("cut")
         elif isinstance(write, Trim):
             log.trim(write.log_start, write.commit)
+            if self.book is not None:
+                self.book.trim(write.log_start)
             self.count("trim")
         else:
             assert isinstance(write, ResetTo)
@@ -399,6 +421,8 @@ class Driven:
             self.acks.reset()
             self.fetches.cut(-1)
             self._tell_of_cut(-1)
+            if self.book is not None:
+                self.book.reset()
             self.count("reset")
 
     def _tell_of_cut(self, end_offset: int) -> None:
@@ -411,6 +435,8 @@ class Driven:
         self.fetches.cut(end.offset)
         self.core.refused(log.marks, log.end_offset, log.log_start, now)
         self._tell_of_cut(end.offset)
+        if self.book is not None:
+            self.book.cut(end)
         self._perform(now)
         # Last: those who are told may act on the log as it is now.
         self.acks.refused(end, ErrorCode.KAFKA_STORAGE_ERROR)

@@ -58,8 +58,11 @@ class Replica(Driven):
         if durable != self._durable or commit != self._commit:
             self._ends_moved(durable, commit)
             has_changed = True
-        if has_changed and self.watch is not None:
-            self.watch.moved()
+        if has_changed:
+            if self.book is not None:
+                self.book.moved()
+            if self.watch is not None:
+                self.watch.moved()
         if self.acks.has_committed:
             self._answer(now)
         if self._trims:
@@ -151,6 +154,18 @@ class Replica(Driven):
         append = self._append(batch, append_time, ALL if acks == ALL else OWN)
         self.acks.park(append)
         self._host.appended(self, now)
+        return append
+
+    def await_again(
+        self, base_offset: int, append_time: int, position: Position | None, now: int
+    ) -> ParkedAppend:
+        """Wait as the append did that ended at `position`: its producer sent it twice. None: it is
+        committed. The caller sets `on_done` and `deadline` at once."""
+        settled = position is None or position <= self.core.commit
+        at = self.core.commit if position is None else position
+        append = ParkedAppend(base_offset, append_time, 0, at, ALL)
+        self.acks.park_again(append, is_committed=settled)
+        self._host.touched(self, now)
         return append
 
     def propose(self, batch: bytearray, now: int, on_done: OnAppended | None = None) -> Position:

@@ -111,6 +111,14 @@ class Acks:
         assert not queue or queue[-1].position <= append.position, (queue[-1].position, append)
         queue.append(append)
 
+    def park_again(self, append: ParkedAppend, *, is_committed: bool) -> None:
+        """One that waits for what came before others, or is there already."""
+        if is_committed:
+            self._committed.append(append)
+        else:
+            self._uncommitted.append(append)
+            self._uncommitted = deque(sorted(self._uncommitted, key=lambda a: a.position))
+
     # ---- what happened to the log
 
     def cut(self, p: Position) -> None:
