@@ -89,6 +89,7 @@ class Session:
                 result.records is not None
                 or result.code is not ErrorCode.NONE
                 or result.diverging is not None
+                or result.preferred >= 0
                 or result.high_watermark != cached.high_watermark
                 or result.log_start_offset != cached.log_start_offset
                 or cached.tells

@@ -2,11 +2,12 @@
 
 Waits up to `max_wait_ms` for `min_bytes`; ends at the high watermark; the first batch is whole even
 if it is larger than asked; the last one may be cut. An offset inside a batch gives the whole batch.
+Followers answer too, up to their own high watermark; a leader sends a client that says its rack to a
+replica there (KIP-392).
 
-    5  log start offset     7  sessions        9  leader epoch       11 rack
-    12 flexible, diverging epoch               13 topics by id       16 node endpoints
-Skipped: fetches of replicas (brokers speak another protocol among themselves); racks have no say
-while there is one replica.
+    5  log start offset     7  sessions        9  leader epoch       11 rack, preferred read replica
+    12 flexible, diverging epoch               13 topics by id       16 the leader in a refusal (KIP-951)
+Skipped: fetches of replicas (brokers speak another protocol among themselves).
 """
 
 from dmq.broker.fetching import FetchResult, FetchSpec
@@ -25,6 +26,8 @@ from dmq.wire.messages.k01_fetch import (
     PartitionData,
 )
 
+FOLLOWERS_SINCE = 11
+"""Version from which a client knows that a follower may answer it (KIP-392)."""
 TOPIC_IDS_SINCE = 13
 HINTS_SINCE = 16
 """Version from which a refusal names the leader."""
@@ -55,6 +58,7 @@ def handle(service: Service, call: Call, request: FetchRequest) -> None:
         bytes_max=bytes_max,
         deadline=now + request.max_wait_ms if request.max_wait_ms > 0 else None,
         on_done=on_done,
+        rack=request.rack_id if call.version >= FOLLOWERS_SINCE else None,
     )
 
 
@@ -135,6 +139,7 @@ def _response(
             last_stable_offset=result.high_watermark,
             log_start_offset=result.log_start_offset,
             aborted_transactions=[] if is_committed else None,
+            preferred_read_replica=result.preferred,
             records=b"" if result.records is None else result.records,
         )
         if result.diverging is not None:

@@ -321,7 +321,9 @@ def test_28_unknown_topics_ask_nobody(service: TransactionService) -> None:
 def test_61_tells_producers(service: TransactionService) -> None:
     producer = init(service)
     partition = service.partition(TopicPartition("t", 0))
-    partition.append(partition.header(*producer, 0), "v", 1, lambda code: None)
+    header = partition.header(*producer, 0)
+    partition.guards.vouch(producer[0], partition.guards.ask(*producer, 0, 0), 1)
+    assert partition.append(header, "v", lambda code: None, 0) is ErrorCode.NONE
     partition.commit(partition.log[-1].position)
     request = DescribeProducersRequest([TopicRequest("t", [0, 1]), TopicRequest("nowhere", [0])])
     reply = ask(service, 61, 0, request)
