@@ -212,7 +212,7 @@ class Checker:
             where = _at(producer.sent[number], "?")
             self._find("foreign", f"{_at(spot, offset)} is {name}, which was sent to {where}")
             return False
-        if number in producer.refused - producer.in_doubt - producer.acked:
+        if number in producer.refused - producer.in_doubt - producer.acked - producer.again:
             self._find("foreign", f"{_at(spot, offset)} is {name}, which was definitely refused")
         return True
 
