@@ -9,7 +9,7 @@ Never interprets a command or a record.
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -124,6 +124,21 @@ class MachineHost:
             if self.replica.log.staged_bytes:
                 return  # No turn has written it yet; we are told when one has.
             self.applied = end  # Compaction left nothing between here and the end.
+
+    def everything(self) -> Iterator[MachineRecord]:
+        """All records of the log, committed or not: for hints, not for facts."""
+        offset, end = self.replica.log_start_offset, self.replica.log_end_offset
+        while offset < end:
+            before = offset
+            for piece in self.replica.log.read(offset, LOAD_BYTES, end, whole_first_batch=True):
+                data = piece.pread()
+                for position, header in scan(data):
+                    offset = max(offset, header.next_offset)
+                    if not header.is_control:
+                        for record in iterate(data, position, header):
+                            yield MachineRecord(record.key or b"", record.value)
+            if offset == before:
+                return
 
     def _apply_batches(self, data: bytes) -> None:
         for position, header in scan(data):

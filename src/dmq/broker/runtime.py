@@ -369,9 +369,8 @@ class Runtime:
         identity = self.service.identity
         if self._entrance is not None:
             self._entrance.belongs(identity.cluster_id, identity.node_id)
-            addresses = place.addresses if isinstance(place, Joined) else {}
-            known = peer_addresses(self._cluster.state, but=identity.node_id)
-            self._entrance.peers.know({**addresses, **known})
+            addresses = place.addresses if isinstance(place, Joined) else self._last_addresses()
+            self._entrance.peers.know(addresses)
         self._start_driver()
         if isinstance(place, Joined):
             self.service.broker_epoch = place.broker_epoch
@@ -385,6 +384,16 @@ class Runtime:
         for uid in self.store.recovery.damaged:
             log.error("log %d is damaged; it is kept as it is and not served", uid)
         self.replicas.report_orphans()
+
+    def _last_addresses(self) -> dict[int, tuple[str, int]]:
+        """Where the other brokers were, by the last word in our log: it need not be committed to be
+        worth a try, and after a crash we don't know how much of it is."""
+        seen = ClusterMachine(self._cluster.rules, FEATURES)
+        for record in self.metadata.everything():
+            seen.apply(record)
+        me = self.service.identity.node_id
+        listed = {n: at for n, at in self.config.peers_by_id.items() if n != me}
+        return {**listed, **peer_addresses(seen.state, but=me)}
 
     def _start_driver(self) -> None:
         peers = None if self._entrance is None else self._entrance.peers
