@@ -6,6 +6,7 @@
     fences.py      a batch that failed is not overtaken by the producer's next
     aborted.py     the index of aborted transactions, which Fetch asks
     guards.py      leave to write into a transaction, asked of its coordinator (KIP-890)
+    admission.py   both together: what a leader does with a batch of a transaction
     snapshot.py    the committed state as bytes, and back
 
 How a partition calls `ProducerState`:
@@ -14,6 +15,7 @@ How a partition calls `ProducerState`:
     follower    appended(header, position) only: followers record, they don't judge
     both        committed(position) when the commit point moves; cut(position) when the log is cut;
                 trim(log_start) when its start moves; reset() when it is replaced
+    in a transaction: Admission.check, vouch and appended in the place of check and appended
     a marker    check_marker(...) on the leader, and the `Marker` is given with appended(...)
     Fetch       last_stable_offset(high_watermark), aborted(start, end)
     now, then   expire(now); snapshot(position), whose encode() may run beside the loop

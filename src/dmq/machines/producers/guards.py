@@ -7,7 +7,7 @@ appends only if the token still stands: a marker revokes it, a newer epoch repla
 
     ask       take the token, or the one that stands for this epoch already
     vouch     the coordinator said yes; False if the token does not stand any more
-    check     at the append, by the token; `verified` tells the same by producer and epoch
+    verified  at the append: what was vouched for and not revoked since
     appended  the first batch is in the log: from now on the open transaction there vouches for it
     revoke    a marker is in the log
 
@@ -65,16 +65,10 @@ class VerificationGuards:
         self._guards[producer_id] = _Guard(self._last_token, epoch, sequence, now)
         return self._last_token
 
-    def check(self, producer_id: int, token: int, sequence: int) -> None:
-        """At the append, after the coordinator said yes. Raises KafkaError if the token was
-        revoked, or if an earlier batch of the same producer still waits."""
+    def check_order(self, producer_id: int, sequence: int) -> None:
+        """Raises KafkaError if an earlier batch of the same producer still waits."""
         guard = self._guards.get(producer_id)
-        if guard is None or guard.token != token:
-            raise KafkaError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"the transaction of producer {producer_id} ended before its first batch came",
-            )
-        if is_before(guard.lowest_sequence, sequence):
+        if guard is not None and is_before(guard.lowest_sequence, sequence):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} sent sequence {sequence}, "

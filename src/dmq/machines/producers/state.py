@@ -149,6 +149,15 @@ class ProducerState:
         check_sequence(header, entry, verified, self._fences)
         return None
 
+    def check_unverified(self, header: BatchHeader) -> Verdict:
+        """Of a batch whose transaction nobody has vouched for yet: a duplicate needs no leave, and
+        an old epoch gets none. Raises KafkaError."""
+        entry = self._entry(header.producer_id)
+        check_epoch(header, entry)
+        if entry is None or entry.epoch != header.producer_epoch or header.base_sequence < 0:
+            return None
+        return self._find_duplicate(header, entry)
+
     def check_own(self, header: BatchHeader, verified: int = NOT_VERIFIED) -> None:
         """A coordinator's batch in a producer's name (offsets in a transaction): it has no
         sequence, but an epoch and a transaction. Raises KafkaError."""

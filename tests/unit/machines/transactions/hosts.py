@@ -14,6 +14,7 @@ from unit.machines.producers.partition_log import Logged, header_of
 from dmq.broker.transaction_records import TransactionRecords
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.machine import Command, Record
+from dmq.machines.producers.admission import Admission, Leave
 from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.guards import VerificationGuards
 from dmq.machines.producers.snapshot import ProducerSnapshot
@@ -150,6 +151,10 @@ class PartitionHost:
     def end(self) -> int:
         return self.log[-1].position.offset if self.log else 0
 
+    @property
+    def admission(self) -> Admission:
+        return Admission(self.state, self.guards)
+
     # ---- writing
 
     def header(self, producer_id: int, epoch: int, sequence: int) -> BatchHeader:
@@ -158,21 +163,22 @@ class PartitionHost:
         )
 
     def append(
-        self, header: BatchHeader, value: str, verified: int, on_answer: OnAnswer
-    ) -> ErrorCode:
-        """NONE, and `on_answer` comes with the commit; or why not."""
+        self, header: BatchHeader, value: str, on_answer: OnAnswer, now: int
+    ) -> ErrorCode | Leave:
+        """NONE, and `on_answer` comes with the commit; or why not; or the coordinator is asked."""
         try:
-            verdict = self.state.check(header, verified)
+            verdict = self.admission.check(header, now)
         except KafkaError as refused:
             return refused.code
+        if isinstance(verdict, Leave):
+            return verdict
         if isinstance(verdict, Duplicate):
             self.when_committed(verdict.position, on_answer)
             return ErrorCode.NONE
         position = Position(self.leader_epoch, 0, header.next_offset)
         self.log.append(Logged(header, position, None))
         self.values[position] = value
-        self.state.appended(header, position)
-        self.guards.appended(header.producer_id)
+        self.admission.appended(header, position)
         self.when_committed(position, on_answer)
         return ErrorCode.NONE
 
@@ -189,8 +195,7 @@ class PartitionHost:
         )
         position = Position(self.leader_epoch, 0, header.next_offset)
         self.log.append(Logged(header, position, Marker(is_commit, coordinator_epoch)))
-        self.state.appended(header, position, Marker(is_commit, coordinator_epoch))
-        self.guards.revoke(producer_id)
+        self.admission.appended(header, position, Marker(is_commit, coordinator_epoch))
         self.when_committed(position, on_answer)
 
     def when_committed(self, position: Position | None, on_answer: OnAnswer) -> None:

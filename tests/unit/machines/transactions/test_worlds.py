@@ -12,6 +12,7 @@ from unit.machines.transactions.world import World
 
 from dmq.machines.producers import rules, state
 from dmq.machines.producers.aborted import AbortIndex
+from dmq.machines.producers.admission import Admission
 from dmq.machines.producers.guards import VerificationGuards
 from dmq.machines.producers.state import Duplicate, ProducerState
 from dmq.machines.transactions import adding, ending, initialising, machine
@@ -106,7 +107,10 @@ MUTANTS: list[tuple[str, int, list[tuple[Any, str, Any]]]] = [
     ("a marker revokes no token", 1, [
         (VerificationGuards, "revoke", _nothing), (VerificationGuards, "appended", _nothing),
     ]),
-    ("nobody asks the coordinator", 2, [(state, "check_transaction", _nothing)]),
+    ("nobody asks the coordinator", 2, [
+        (state, "check_transaction", _nothing),
+        (Admission, "check", lambda self, header, now: self.state.check(header)),
+    ]),
     ("duplicates do not wait", 2, [(ProducerState, "_find_duplicate", _duplicates_do_not_wait)]),
     ("no duplicate is known", 2, [(state, "recall", _nothing), (state, "check_sequence", _nothing)]),
     ("a marker counts before its commit", 2, [

@@ -18,6 +18,7 @@ from unit.machines.transactions.hosts import CoordinatorHost, OnAnswer, Partitio
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.machine import Command
+from dmq.machines.producers.admission import Leave
 from dmq.machines.transactions.commands import AddPartitions, TxnMarker, VerifyPartitions
 from dmq.machines.transactions.facts import PREPARED, TxnState
 from dmq.types import TopicPartition
@@ -146,52 +147,35 @@ class World:
         answer: OnAnswer,
     ) -> None:
         partition = self.partitions[index]
-        code = partition.append(partition.header(*producer, sequence), value, 0, answer)
-        if code is ErrorCode.NONE:
+        life, now = partition.leader_epoch, self.coordinator.now
+        header = partition.header(*producer, sequence)
+        leave = partition.append(header, value, answer, now)
+        if not isinstance(leave, Leave):
+            if leave is not ErrorCode.NONE:
+                answer(leave)
             return
-        if code is not ErrorCode.INVALID_TXN_STATE or partition.state.has_open(*producer):
-            answer(code)
-            return
-        try:
-            token = partition.guards.ask(*producer, sequence, self.coordinator.now)
-        except KafkaError as refused:
-            answer(refused.code)
-            return
-        life, wanted = partition.leader_epoch, frozenset({TopicPartition("t", index)})
 
         def vouched(response: object) -> None:
             if partition.leader_epoch != life:
                 return
             why = _refusal(response, self.version)
             if why is ErrorCode.NONE:
-                why = self.enter(partition, producer, sequence, value, token, answer)
+                partition.admission.vouch(leave, self.version)
+                header = partition.header(*producer, sequence)
+                why = partition.append(header, value, answer, now)
+                if isinstance(why, Leave):  # Asked about again: its transaction ended meanwhile.
+                    why = ErrorCode.INVALID_TXN_STATE
+                    self.reached["revoked"] += 1
             if why is not ErrorCode.NONE:
                 answer(why)
 
+        wanted = frozenset({TopicPartition("t", index)})
         command: Command[object]
         if self.version == 1:
             command = VerifyPartitions(name, *producer, wanted)
         else:
             command = AddPartitions(name, *producer, wanted, 2)
         self.ask_coordinator(f"p{index}", command, vouched)
-
-    def enter(
-        self,
-        partition: PartitionHost,
-        producer: tuple[int, int],
-        sequence: int,
-        value: str,
-        token: int,
-        answer: OnAnswer,
-    ) -> ErrorCode:
-        if not partition.state.has_open(*producer):
-            try:
-                partition.guards.check(producer[0], token, sequence)
-            except KafkaError as refused:
-                self.reached["revoked"] += 1
-                return refused.code
-        header = partition.header(*producer, sequence)
-        return partition.append(header, value, self.version, answer)
 
     # ---- what can happen
 
