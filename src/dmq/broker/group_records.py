@@ -74,15 +74,22 @@ def _encode_offset(fact: facts.OffsetFact) -> Record:
 def _decode_offset(key: Any, value: Any | None) -> Fact:
     found = None
     if value is not None:
-        expires = getattr(value, "expire_timestamp", -1)
+        expires = value.expire_timestamp
         found = facts.CommittedOffset(
             value.offset,
-            getattr(value, "leader_epoch", -1),
+            value.leader_epoch,
             value.metadata,
             value.commit_timestamp,
             None if expires < 0 else expires,
-            getattr(value, "topic_id", NIL_UUID),
+            value.topic_id,
         )
+    return facts.OffsetFact(facts.OffsetKey(key.group, key.topic, key.partition), found)
+
+
+def _decode_legacy_offset(key: Any, value: Any | None) -> Fact:
+    found = None
+    if value is not None:
+        found = facts.CommittedOffset(value.offset, -1, value.metadata, value.commit_timestamp)
     return facts.OffsetFact(facts.OffsetKey(key.group, key.topic, key.partition), found)
 
 
@@ -312,7 +319,7 @@ _ENCODERS: dict[type, Callable[[Any], Record]] = {
 }
 
 _DECODERS: dict[type, Callable[[Any, Any], Fact]] = {
-    offsets.LegacyOffsetCommitKey: _decode_offset,
+    offsets.LegacyOffsetCommitKey: _decode_legacy_offset,
     offsets.OffsetCommitKey: _decode_offset,
     classic.GroupMetadataKey: _decode_classic,
     consumer.ConsumerGroupMetadataKey: _decode_group,

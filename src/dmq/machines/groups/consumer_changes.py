@@ -45,6 +45,13 @@ class Draft:
         self.group.apply(fact)
         self._work.write(fact)
 
+    def write_last(self, fact: ConsumerFact) -> None:
+        """Have a fact recorded that nobody asks this draft about: a large group is not copied for
+        the one member that moved."""
+        if self._is_own:
+            self.group.apply(fact)
+        self._work.write(fact)
+
 
 def session_timer(group_id: str, member_id: str) -> Timer:
     return Timer(TimerKind.CONSUMER_SESSION, group_id, member_id)
@@ -197,7 +204,7 @@ def follow_target(
     target = group.targets.get(member_id, ())
     following = reconcile(current, group.assignment_epoch, target, is_free, owned)
     if following != current or member_id not in group.currents:
-        draft.write(CurrentFact(group.group_id, member_id, following))
+        draft.write_last(CurrentFact(group.group_id, member_id, following))
     if group.members[member_id].classic is None:
         _watch_revocation(ctx, draft.group, member_id, current, following, work)
     return following

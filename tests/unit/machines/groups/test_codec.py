@@ -182,3 +182,11 @@ def test_records_that_a_kafka_wrote_are_read_and_written_to_the_byte() -> None:
         assert codec.encode(fact) == record
         kinds.add(type(fact))
     assert len(kinds) == 8
+
+
+def test_the_oldest_kind_of_offset_is_read() -> None:
+    key = b"\0\0\0\1g\0\1t\0\0\0\2"
+    value = b"\0\0\0\0\0\0\0\0\0\7\0\4note\0\0\0\0\0\0\0\5"
+    fact = OffsetFact(OffsetKey("g", "t", 2), CommittedOffset(7, -1, "note", 5))
+    assert GroupCodec().decode(Record(key, value)) == fact
+    assert GroupCodec().decode(Record(key, None)) == OffsetFact(OffsetKey("g", "t", 2), None)
