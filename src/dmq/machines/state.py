@@ -60,11 +60,6 @@ class PartitionState:
         """All brokers that may have a replica: what clients are told as its replicas."""
         return self.replicas + self.removing if self.removing else self.replicas
 
-    @property
-    def directories(self) -> tuple[UUID, ...]:
-        """Of the founders."""
-        return tuple([voter.directory for voter in self.founders])
-
 
 @dataclasses.dataclass(slots=True)
 class TopicState:

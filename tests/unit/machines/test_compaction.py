@@ -2,25 +2,37 @@
 
 import dataclasses
 import random
+from collections import Counter
 from typing import Any
+from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.machines.cluster_of import Cluster, load_state
 
+from dmq.errors import KafkaError
+from dmq.machines.codec import decode_command, decode_result, encode_command, encode_result
 from dmq.machines.commands import (
     AllocateProducerIds,
+    AlterConfigs,
+    AlterReassignments,
+    ConfigChange,
     CreatePartitions,
+    CreateTopics,
     DeleteTopics,
     FeatureUpdate,
     MorePartitions,
+    NewTopic,
+    Reassignment,
+    ReassignmentDone,
     UnregisterBroker,
     UpdateFeatures,
 )
-from dmq.machines.machine import Record
+from dmq.machines.machine import Command, Record
 from dmq.machines.records import PartitionRecord, TopicRecord, encode
 from dmq.machines.state import ClusterState
-from dmq.types import NIL_UUID
+from dmq.machines.targets import finished, group_target
+from dmq.types import NIL_UUID, Voter
 
 
 def shape(state: ClusterState) -> dict[str, Any]:
@@ -52,47 +64,154 @@ def compact(log: list[Record], dice: random.Random) -> list[Record]:
     return kept
 
 
-def change_something(cluster: Cluster, dice: random.Random) -> None:
-    name = f"{dice.choice('abc')}{dice.choice('._-')}{dice.choice('xyz')}"
-    choice = dice.randrange(8)
-    if choice < 3:
-        cluster.create(name, dice.randint(1, 4), dice.randint(1, 3), configs=(("segment.ms", "5"),))
-    elif choice == 3:
-        cluster.do(DeleteTopics(((name, NIL_UUID),)))
-    elif choice == 4:
-        cluster.do(CreatePartitions((MorePartitions(name, dice.randint(1, 8)),)))
-    elif choice == 5:
+class Life:
+    """A cluster to which anything happens; commands and answers go by wire, as to another broker."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.cluster = Cluster(3)
+        self.founders: dict[tuple[UUID, int], tuple[Voter, ...]] = {}
+
+    @property
+    def state(self) -> ClusterState:
+        return self.cluster.state
+
+    def step(self) -> None:
+        before = len(self.cluster.log)
+        command = self.command()
+        assert decode_command(encode_command(command)) == command
+        try:
+            decode_result(encode_result(self.cluster.do(command)))
+        except KafkaError:
+            assert len(self.cluster.log) == before
+        self.check()
+
+    def command(self) -> Command[Any]:
+        name = f"{self.dice.choice('abc')}{self.dice.choice('._-')}{self.dice.choice('xyz')}"
+        kinds = [self.topic] * 4 + [self.registration, self.departure] + [self.move] * 4
+        return self.dice.choice([*kinds, self.arrival, self.arrival, self.other])(name)
+
+    def topic(self, name: str) -> Command[Any]:
+        dice = self.dice
+        choice = dice.randrange(5)
+        if choice < 3:
+            topic = NewTopic(name, self.cluster.uuid(), dice.randint(1, 4), dice.choice([-1, 1, 3]))
+            configured = dataclasses.replace(topic, configs=(("segment.ms", "5"),))
+            usable = tuple(node for node in self.state.brokers if dice.random() < 0.9)
+            return CreateTopics((dice.choice([topic, configured]),), usable=usable)
+        if choice == 3:
+            return DeleteTopics(((name, NIL_UUID),))
+        return CreatePartitions((MorePartitions(name, dice.randint(1, 8)),))
+
+    def registration(self, name: str) -> Command[Any]:
+        """A newcomer, a restart, a wiped disk, somebody else's disk, an old process."""
+        dice = self.dice
+        known = self.state.brokers[dice.choice(sorted(self.state.brokers))]
+        same_disk = {"directory": known.directory, "journal_seq": known.journal_seq + 1}
+        same_process = {**same_disk, "incarnation": known.incarnation}
+        return dice.choice(
+            [
+                self.cluster.registration(-1),
+                self.cluster.registration(-1, **same_disk),
+                self.cluster.registration(dice.randint(1, 6), rack=dice.choice("rs")),
+                self.cluster.registration(known.node, **same_disk),
+                self.cluster.registration(dice.randint(1, 6), **same_disk),
+                self.cluster.registration(
+                    known.node,
+                    **same_process,
+                    rack="t",
+                    previous_epoch=dice.choice([1, known.epoch]),
+                ),
+            ]
+        )
+
+    def departure(self, name: str) -> Command[Any]:
+        voters = tuple(
+            self.dice.sample(sorted(self.state.brokers), min(3, len(self.state.brokers)))
+        )
+        return UnregisterBroker(self.dice.randint(1, 7), voters)
+
+    def move(self, name: str) -> Command[Any]:
+        dice = self.dice
+        topics = sorted(self.state.topics)
+        topic = dice.choice(topics) if topics and dice.random() < 0.9 else name
+        nodes = sorted(self.state.brokers)
+        replicas = tuple(dice.sample(nodes, dice.randint(1, len(nodes))))
+        target = None if dice.random() < 0.3 else replicas
+        return AlterReassignments(
+            (Reassignment(topic, dice.randint(0, 2), target),), dice.random() < 0.8
+        )
+
+    def arrival(self, name: str) -> Command[Any]:
+        """A leader that is done; or was, with a target of before."""
+        dice = self.dice
+        if not self.state.moving:
+            return ReassignmentDone(self.cluster.uuid(), 0, (1,))
+        topic_id, index = dice.choice(sorted(self.state.moving))
+        placed = self.state.moving[topic_id, index]
+        reached = group_target(self.state, topic_id, index)
+        command = finished(self.state, topic_id, index, reached)
+        assert command is not None
+        return (
+            command if dice.random() < 0.7 else ReassignmentDone(topic_id, index, placed.previous)
+        )
+
+    def other(self, name: str) -> Command[Any]:
+        dice = self.dice
+        if dice.random() < 0.3:
+            node = dice.randint(1, 4)
+            broker = self.state.brokers.get(node)
+            return AllocateProducerIds(node, 1 if broker is None else broker.epoch)
         resource, named = dice.choice([(2, name), (4, ""), (4, "1")])
         key = "retention.ms" if resource == 2 else "log.retention.ms"
         op = dice.randint(0, 1)
-        cluster.alter(resource, named, (key, op, str(dice.randint(1, 9)) if op == 0 else None))
-    elif choice == 6:
-        cluster.do(AllocateProducerIds(1, cluster.state.brokers[1].epoch))
-    else:
-        node = dice.randint(4, 6)
-        if (
-            node in cluster.state.brokers
-            and node not in cluster.state.loads
-            and dice.random() < 0.5
-        ):
-            cluster.do(UnregisterBroker(node))
-        else:
-            cluster.do(cluster.registration(node))
+        change = (key, op, str(dice.randint(1, 9)) if op == 0 else None)
+        return AlterConfigs((ConfigChange(resource, named, (change,)),))
+
+    def check(self) -> None:
+        """What holds at any time."""
+        state = self.state
+        loads, removals = Counter[int](), Counter[int]()
+        moving = {}
+        for topic in state.topics.values():
+            for index, placed in enumerate(topic.partitions):
+                key = (topic.topic_id, index)
+                assert self.founders.setdefault(key, placed.founders) == placed.founders
+                assert len(set(placed.members)) == len(placed.members)
+                assert {*placed.previous} <= {*placed.members} <= {*state.brokers}
+                assert len(group_target(state, *key)) == len(placed.replicas) > 0
+                assert placed.is_moving or not placed.removing
+                loads.update(placed.replicas)
+                removals.update(placed.removing)
+                if placed.is_moving:
+                    moving[key] = placed
+        assert {node: load.replicas for node, load in state.loads.items()} == loads
+        assert state.removals == removals
+        assert state.moving == moving
+        brokers = state.brokers.values()
+        assert len({broker.directory for broker in brokers}) == len(brokers)
+        assert len({broker.epoch for broker in brokers}) == len(brokers)
+        assert all(broker.epoch < state.next_epoch for broker in brokers)
+        assert all(node < state.next_node for node in state.brokers)
+        assert any(not broker.is_leaving for broker in brokers)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_any_compaction_gives_the_same_state(seed: int, steps: int) -> None:
-    dice = random.Random(seed)
-    cluster = Cluster(3)
+    life = Life(seed)
     for _ in range(steps):
-        change_something(cluster, dice)
-    expected = shape(cluster.state)
-    assert shape(load_state(cluster.log)) == expected
-    log = cluster.log
+        life.step()
+    expected = shape(life.state)
+    log = life.cluster.log
+    assert shape(load_state(log)) == expected
     for _ in range(4):
-        log = compact(log, dice)
+        log = compact(log, life.dice)
         assert shape(load_state(log)) == expected
+    # What is said of different things does not depend on its order.
+    latest = list({record.key: record for record in life.cluster.log}.values())
+    life.dice.shuffle(latest)
+    assert shape(load_state(latest)) == expected
 
 
 def test_partitions_may_come_before_their_topic_and_out_of_order() -> None:
