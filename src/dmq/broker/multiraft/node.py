@@ -238,9 +238,12 @@ class GroupNode:
         self,
         topic_id: UUID,
         partition: int,
-        code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        code: ErrorCode = ErrorCode.REQUEST_TIMED_OUT,
     ) -> None:
-        """A committed change of voters left us out: the records go, the promises stay."""
+        """A committed change of voters left us out: the records go, the promises stay.
+
+        What becomes of appends that wait is not known here: the others may have committed them.
+        """
         key = GroupKey(topic_id, partition)
         self._remove(key, code)
         self._groups.park(key)

@@ -807,3 +807,19 @@ def test_a_deleted_topic_takes_memory_and_all() -> None:
     left.node.drop_group(TOPIC, 0)
     world.settle()
     assert dict(left.store.logs) == {}
+
+
+def test_a_replica_that_leaves_does_not_guess_what_became_of_its_appends() -> None:
+    """The others have the record and commit it without their old leader."""
+    world = World(3)
+    leader = world.elected()
+    one, two = world.others(leader)
+    world.cut(one.number, leader.number, is_one_way=True)
+    world.cut(two.number, leader.number, is_one_way=True)
+    reply = produce(leader, b"kept")
+    world.until(lambda: any(other.replica.is_leader for other in (one, two)))
+    new = one if one.replica.is_leader else two
+    world.until(lambda: values(new) == [b"kept"])
+    assert reply.code is None
+    leader.node.leave_group(TOPIC, 0)
+    assert reply.code is ErrorCode.REQUEST_TIMED_OUT
