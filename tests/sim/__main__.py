@@ -1,6 +1,7 @@
 """`python -m tests.sim --seed N`: one run, one line per event. `--many N`: many, with figures.
 
-`--first` begins elsewhere, `--jobs` uses more cores, `--mutants` breaks the code on purpose.
+`--from` begins elsewhere, `--jobs` uses more cores, `--mutants` breaks the code on purpose. The exit code
+is 1 if a promise was broken, or if so many seeds did not visit every rare state that they should.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sim import mutants
-from sim.outcome import Outcome, run_seed
+from sim.outcome import Outcome, run_seed, unreached
 from sim.world import World
 
 PROGRESS_S = 10
@@ -85,9 +86,13 @@ def many(count: int, first: int, jobs: int) -> int:
     print(total.line())
     print(f"{total.weak} seeds with too little in them")
     print("reached:", ", ".join(f"{name} {n}" for name, n in sorted(total.reached.items())))
+    tame = unreached(total.reached, count)
+    if tame:
+        print("NEVER REACHED:", ", ".join(tame))
     if total.failures:
         print("FAILED:", *sorted(outcome.seed for outcome in total.failures))
-    return 1 if total.failures else 0
+        print("replay one with: python -m tests.sim --seed SEED")
+    return 1 if total.failures or tame else 0
 
 
 def all_mutants(only: str | None) -> int:
@@ -106,7 +111,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one seed")
     parser.add_argument("--many", type=int, metavar="N", help="run so many seeds")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--from", dest="first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--mutants", nargs="?", const="", metavar="NAME")
     asked = parser.parse_args()

@@ -10,9 +10,12 @@ from typing import ClassVar
 from sim.batches import Entry
 from sim.ledger import Acknowledged, GroupFacts
 
-from dmq.raft.quorum import majority
+from dmq.raft.quorum import NOTHING, majority
 from dmq.raft.view import position_of
 from dmq.types import Mark, Position, Voter
+
+Hard = tuple[int, Voter | None]
+"""Epoch, and the vote in it."""
 
 
 class BrokenPromiseError(Exception):
@@ -36,9 +39,18 @@ class Checker:
         """A replica's commit point, in one life of its process."""
 
     def leader_committed(
-        self, group: GroupFacts, voter: Voter, commit: Position, sets: tuple[tuple[Voter, ...], ...]
+        self,
+        group: GroupFacts,
+        voter: Voter,
+        commit: Position,
+        sets: tuple[tuple[Voter, ...], ...],
+        excused: dict[Voter, Position],
     ) -> None:
-        """A leader moved its commit point, by one of these sets of voters."""
+        """A leader moved its commit point, by one of these sets of voters.
+
+        `excused`: what voters of an async group had when they lost power, as long as the leader
+        can't know of that: their acknowledgements count, for they give no vote until they are well.
+        """
 
     def has_committed(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
         """A replica holds this batch below its commit point."""
@@ -50,9 +62,12 @@ class Checker:
         """A vote is durable."""
 
     def restarted(
-        self, group: GroupFacts, voter: Voter, end: Position, epoch: int, *, is_exact: bool
+        self, group: GroupFacts, voter: Voter, end: Position, hard: Hard, *, is_exact: bool
     ) -> None:
         """A log was recovered; `is_exact`: no turn was under way when its process ended."""
+
+    def healed(self, group: GroupFacts, voter: Voter, end: Position, had: Position) -> None:
+        """A voter that had `had` when it lost power counts as well again, with what it has now."""
 
     def acknowledged(self, group: GroupFacts, ack: Acknowledged) -> None:
         """A producer was told success, `acks=all`."""
@@ -64,6 +79,9 @@ class Checker:
         self, group: GroupFacts, reader: str, position: int, entries: list[Entry], high: int
     ) -> None:
         """A reader at `position` was given these batches and this high watermark."""
+
+    def leased(self, group: GroupFacts, voter: Voter, epoch: int, high: int) -> None:
+        """A leader may answer by its lease; clocks run as they should."""
 
     def settled(
         self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
@@ -130,11 +148,14 @@ class SurvivesRestarts(Checker):
     name = "a broker with an empty disk is never its predecessor"
 
     def restarted(
-        self, group: GroupFacts, voter: Voter, end: Position, epoch: int, *, is_exact: bool
+        self, group: GroupFacts, voter: Voter, end: Position, hard: Hard, *, is_exact: bool
     ) -> None:
         known = group.hard.get(voter)
-        if known is not None and epoch < known[0]:
-            self.fail(f"{voter} had epoch {known[0]} durably and came back with {epoch}")
+        if known is not None:
+            # A vote of the turn that was under way may have survived; none may be forgotten.
+            is_kept = hard[0] > known[0] or (hard[0] == known[0] and known[1] in (None, hard[1]))
+            if not is_kept:
+                self.fail(f"{voter} had epoch and vote {known} durably and came back with {hard}")
         had = group.durable.get(voter)
         if had is not None and end < had and is_exact and not group.is_async:
             self.fail(f"{voter} had {had} durably and came back with {end}")
@@ -146,13 +167,18 @@ class CommitsAreDurable(Checker):
     name = "commits are durable on a majority"
 
     def leader_committed(
-        self, group: GroupFacts, voter: Voter, commit: Position, sets: tuple[tuple[Voter, ...], ...]
+        self,
+        group: GroupFacts,
+        voter: Voter,
+        commit: Position,
+        sets: tuple[tuple[Voter, ...], ...],
+        excused: dict[Voter, Position],
     ) -> None:
-        if group.shaken or group.is_forfeited:
-            return  # Losing a minority's page cache does not take its acknowledgements back.
+        if group.is_forfeited:
+            return
         for voters in sets:
-            holders = [v for v in voters if v in group.durable and group.durable[v] >= commit]
-            if len(holders) >= majority(len(voters)):
+            ends = [max(group.durable.get(v, NOTHING), excused.get(v, NOTHING)) for v in voters]
+            if sum(end >= commit for end in ends) >= majority(len(voters)):
                 return
         ends = {v: group.durable.get(v) for v in sets[-1]}
         self.fail(f"{voter} committed {commit}, but durable are {ends}")
@@ -257,6 +283,19 @@ class NothingUncommittedIsShown(Checker):
                 self.fail(f"{reader} saw {entry}; committed is {group.entries.get(entry.end)}")
 
 
+class LeasesAreTrue(Checker):
+    """Nobody else leads, and nobody has committed what the reader would not see."""
+
+    name = "a read by lease is the newest"
+
+    def leased(self, group: GroupFacts, voter: Voter, epoch: int, high: int) -> None:
+        newest = max(group.leaders, default=epoch)
+        if newest > epoch:
+            self.fail(f"{voter} has a lease in epoch {epoch}, but {newest} has a leader")
+        if high < group.high and not group.is_forfeited:
+            self.fail(f"{voter} would answer {high} by its lease, committed is {group.high}")
+
+
 class ReadersSeeEachRecordOnce(Checker):
     name = "each consumer sees each record once and in order"
 
@@ -269,6 +308,16 @@ class ReadersSeeEachRecordOnce(Checker):
             if not entry.base <= at < entry.end or (entry.base != at and at != position):
                 self.fail(f"{reader} at {at} was given {entry}")
             at = entry.end
+
+
+class HealedVotersHaveAll(Checker):
+    """Who votes again has all that it can ever have acknowledged, or what came in its place."""
+
+    name = "a voter that lost its tail is well only when it has it again"
+
+    def healed(self, group: GroupFacts, voter: Voter, end: Position, had: Position) -> None:
+        if end < had:
+            self.fail(f"{voter} had {had}, and is well with {end}")
 
 
 class UncleanOnlyWhenNecessary(Checker):
@@ -290,6 +339,7 @@ class UncleanOnlyWhenNecessary(Checker):
 ALL: tuple[type[Checker], ...] = (
     OneLeaderPerEpoch,
     UncleanOnlyWhenNecessary,
+    HealedVotersHaveAll,
     LeadersHaveDurableVotes,
     VotesOnce,
     NothingGoesBack,
@@ -299,6 +349,7 @@ ALL: tuple[type[Checker], ...] = (
     NothingAcknowledgedIsLost,
     DenialsAreDefinite,
     NothingUncommittedIsShown,
+    LeasesAreTrue,
     ReadersSeeEachRecordOnce,
 )
 HOOKS = [

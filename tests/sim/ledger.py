@@ -13,6 +13,7 @@ from uuid import UUID
 from sim.batches import Entry
 
 from dmq.raft.marks import Marks
+from dmq.raft.quorum import NOTHING
 from dmq.types import Mark, Position, Voter
 
 
@@ -48,13 +49,18 @@ class GroupFacts:
     marks_of: dict[Voter, Marks] = field(default_factory=dict)
     """The marks of each log that is left, committed or not; of those that are down, as last seen."""
     acknowledged: list[Acknowledged] = field(default_factory=list)
-    shaken: dict[Voter, None] = field(default_factory=dict)
-    """Voters of an async group that lost power and were not well since."""
+    shaken: dict[Voter, Position] = field(default_factory=dict)
+    """Voters of an async group that lost power and were not well since; what they had before."""
     damaged: dict[Voter, None] = field(default_factory=dict)
     """Voters with flipped bits in their log, until it is whole again."""
     was_rotten: bool = False
     is_forfeited: bool = False
     """An unclean election, allowed by the rules, gave up what a majority had promised."""
+
+    def shake(self, voter: Voter) -> None:
+        """This voter of an async group lost power, and with it anything that was not synced."""
+        had = max(self.durable.get(voter, NOTHING), self.shaken.get(voter, NOTHING))
+        self.shaken[voter] = had
 
     def agrees(self, entry: Entry) -> bool:
         """Whether this batch is the committed one, or what a log's start has left of it."""

@@ -158,8 +158,11 @@ class Network:
         self, made: Connection, here: int, there: int, lives: dict[int, int], hello: Any
     ) -> None:
         host, other = self.hosts[here], self.hosts[there]
+        if not (host.is_up and host.life == lives[here]):
+            return
         is_current = self._connections.get(_pair(here, there)) is made and not made.is_broken
-        if not (is_current and host.is_up and host.life == lives[here]):
+        if not is_current:
+            self._dial_later(here, there)  # It broke before it was there.
             return
         if other.life != lives[there] or not other.is_up:
             self._dial_later(here, there)
@@ -273,8 +276,13 @@ class Network:
     # ---- faults
 
     def is_cut_off(self, number: int) -> bool:
-        """Whether some direction to or from this host is cut."""
-        return any(way.cuts for pair, way in self.ways.items() if number in pair)
+        """Whether this host and most others can't talk to each other."""
+        lost = 0
+        for other in self.hosts:
+            if other != number:
+                ways = (self.ways[number, other], self.ways[other, number])
+                lost += any(way.cuts for way in ways)
+        return 2 * lost > len(self.hosts) - 1
 
     def cut(self, ways: Sequence[tuple[int, int]]) -> None:
         for way in ways:

@@ -13,10 +13,11 @@ from sim.checkers import BrokenPromiseError, Checkers
 from dmq.broker.multiraft.replica import Replica
 from dmq.errors import StorageError
 from dmq.raft.core import RaftCore
+from dmq.raft.quorum import NOTHING
 from dmq.raft.state import State
 from dmq.raft.view import position_of
 from dmq.storage.log import Log
-from dmq.types import Mark, Voter
+from dmq.types import Mark, Position, Voter
 
 if TYPE_CHECKING:
     from sim.metadata import Topic
@@ -110,11 +111,18 @@ class Observer:
     def _health_changed(self, watched: Watched) -> None:
         if watched.is_recovering and not watched.state.is_recovering:
             self._reached["recovering voter healed"] += 1
+            self._healed(watched)
             if not watched.is_damaged:
                 watched.facts.damaged.pop(watched.voter, None)
         watched.is_recovering = watched.state.is_recovering
         if not watched.is_recovering:
             watched.facts.shaken.pop(watched.voter, None)
+
+    def _healed(self, watched: Watched) -> None:
+        had = watched.facts.shaken.get(watched.voter)
+        if had is not None and watched.state.leading is None:
+            for check in self._checkers.healed:
+                check(watched.facts, watched.voter, watched.state.log.durable, had)
 
     def _damage_changed(self, watched: Watched) -> None:
         watched.is_damaged = watched.state.is_damaged
@@ -142,6 +150,7 @@ class Observer:
         if not marks.items:
             return
         watched.facts.marks_of[watched.voter] = marks
+        self._check_marks(watched, NOTHING)  # What is kept must be what it was.
         if before is None or not before.items:
             return
         old, new = before.items, marks.items
@@ -173,13 +182,40 @@ class Observer:
             check(facts, voter, old, new)
         if state.leading is not None:
             # What it committed may have let it change the voters in the same moment.
+            excused = self._excused(watched)
             for check in self._checkers.leader_committed:
-                check(facts, voter, new, (voters_before, state.voters))
-        for mark in state.log.marks.items:
-            if old < position_of(mark) <= new:
-                for check in self._checkers.has_mark:
-                    check(facts, voter, mark)
+                check(facts, voter, new, (voters_before, state.voters), excused)
+        self._check_marks(watched, old)
         self._check_entries(watched)
+
+    def _excused(self, watched: Watched) -> dict[Voter, Position]:
+        """Shaken voters whose new life this leader's group has not been told of."""
+        shaken, leading = watched.facts.shaken, watched.state.leading
+        if not shaken or leading is None:
+            return {}
+        brokers = self._world.brokers
+        links = brokers[watched.voter.node].node.links
+        found = {}
+        for voter, had in shaken.items():
+            other, link = brokers[voter.node], links.by_peer.get(voter)
+            progress = leading.followers.get(voter)
+            is_told = (
+                other.is_up
+                and link is not None
+                and progress is not None
+                and progress.session == link.session
+                and link.hello.incarnation == other.node.hello.incarnation
+            )
+            if not is_told:
+                found[voter] = had
+        return found
+
+    def _check_marks(self, watched: Watched, above: Position) -> None:
+        commit = watched.state.log.commit
+        for mark in watched.state.log.marks.items:
+            if above < position_of(mark) <= commit:
+                for check in self._checkers.has_mark:
+                    check(watched.facts, watched.voter, mark)
 
     def _check_entries(self, watched: Watched) -> None:
         """Compare what became committed, as far as its bytes are in the files already."""
@@ -222,7 +258,11 @@ class Observer:
         facts, voter, log = watched.facts, watched.voter, watched.log
         for check in self._checkers.restarted:
             check(
-                facts, voter, log.end, log.epoch, is_exact=is_exact and not watched.replica.memory
+                facts,
+                voter,
+                log.end,
+                (log.epoch, log.vote),
+                is_exact=is_exact and not watched.replica.memory,
             )
         if not watched.replica.memory:
             facts.durable[voter] = log.end

@@ -7,6 +7,43 @@ from dataclasses import dataclass, field
 from sim.swarm import Mix
 from sim.world import FAULTS_MIN, OPERATIONS_MIN, World
 
+MANY = 300
+"""So many seeds must visit every state below: a world that no longer gets there has become tame."""
+MUST_REACH = (
+    "closed",
+    "clean start",
+    "configuration rolled back",
+    "crash in recovery",
+    "cut of a mark",
+    "damage found",
+    "damaged replica repaired",
+    "flush note that followed a cut",
+    "journal file with an old tail",
+    "learner promoted",
+    "lease read",
+    "lease read refused",
+    "new directory id",
+    "power lost in a write",
+    "progress",
+    "reader below the log start",
+    "recovering voter healed",
+    "replica left",
+    "reset",
+    "rotten journal",
+    "settled",
+    "stopped by its disk",
+    "torn record",
+    "torn record before old ones",
+    "transfer under load",
+    "two empty epochs in a row",
+    "unclean quorum",
+)
+
+
+def unreached(reached: Counter[str], seeds: int) -> list[str]:
+    """Rare states that so many seeds should have visited and did not."""
+    return [name for name in MUST_REACH if not reached[name]] if seeds >= MANY else []
+
 
 @dataclass
 class Outcome:

@@ -206,8 +206,24 @@ class Broker:
         reached["damaged at start"] += bool(report.damaged)
         reached["recovering at start"] += bool(report.recovering)
         reached["clean start"] += report.is_clean
+        if not (report.is_clean or report.is_new):
+            has_old = self._has_old_tail()
+            reached["journal file with an old tail"] += has_old
+            reached["torn record before old ones"] += has_old and report.torn is not None
         if before.directory.int and before != self.me:
             reached["new directory id"] += 1
+
+    def _has_old_tail(self) -> bool:
+        """Whether a used journal file goes on with good records of its former life."""
+        salt = journal.salt_of(self.store.directory_id)
+        for name in self.disk.list(journal.DIRECTORY):
+            number = journal.file_number(name)
+            if number is not None:
+                file = self.disk.open(f"{journal.DIRECTORY}/{name}")
+                ends = [place.end for place, _ in journal.read_records(file, number, salt)]
+                if ends and file.read_at(ends[-1], file.size()).find(journal.MAGIC) >= 0:
+                    return True
+        return False
 
     def _begin_process(self) -> None:
         world = self.world
@@ -237,7 +253,7 @@ class Broker:
         if self.is_up:
             for watched in self.watched.values():
                 if watched.log.is_async:
-                    watched.facts.shaken[self.me] = None
+                    watched.facts.shake(self.me)
             self._had_turn = self._turn is not None
             self.is_up = self.has_power = False
             self._forget_process()
@@ -579,6 +595,8 @@ class Broker:
         if replica is None:
             return None
         high, start = replica.high_watermark, replica.log_start_offset
+        if replica.is_leader:
+            self._look_at_lease(topic, replica)
         if not replica.is_leader and not may_follow:
             return Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"", high, start)
         try:
@@ -589,6 +607,18 @@ class Broker:
         except StorageError:
             return Fetched(ErrorCode.KAFKA_STORAGE_ERROR, b"", high, start)
         return Fetched(ErrorCode.NONE, raw, high, start)
+
+    def _look_at_lease(self, topic: "Topic", replica: Replica) -> None:
+        """Whether it could answer a read that must be the newest; see `GroupNode.has_lease`."""
+        world = self.world
+        if not (replica.core.knows_latest and self.node.has_lease(replica, self.now)):
+            world.reached["lease read refused"] += 1
+            return
+        world.reached["lease read"] += 1
+        if "skew" not in world.mix.faults:  # Leases rest on clocks that run alike.
+            world.observer.look(self.watched[topic.name])
+            for check in world.checkers.leased:
+                check(topic.facts, self.me, replica.core.epoch, replica.latest_offset())
 
     def trim(self, topic: "Topic", share: float) -> None:
         """Retention takes a share of what is committed."""

@@ -91,7 +91,7 @@ def draw(seed: int) -> Mix:
     factor = min(brokers, rng.choice((1, 2, 3, 3, 3, 3, 4, 5)))
     async_rate = rng.choice((0, 0, 0, 0, 0.5, 1))
     every = rng.choice((150, 250, 350))
-    trouble_max = rng.choice((1, 1, 2, (brokers - 1) // 2, 99)) or 1
+    trouble_max = rng.choice((1, 1, (brokers - 1) // 2, (brokers - 1) // 2, 2, 99)) or 1
     producers = rng.randint(2, 5)
     consumers = rng.randint(1, 4)
     return Mix(

@@ -117,7 +117,7 @@ class Producer(Client):
         facts = topic.facts
         if code is ErrorCode.NONE and self.acks == -1:
             world.told_success(facts, Acknowledged(request.number, base, world.clock.now))
-        elif code in DEFINITE:
+        elif code in DEFINITE and not topic.is_deleted:
             world.told_failure(facts, request.number, code)
         elif code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
             world.reached["committed below min.insync.replicas"] += 1

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sim import swarm
+from sim import probes, swarm
 from sim.atlas import Atlas
 from sim.batches import Entry, read_log
 from sim.checkers import BrokenPromiseError, Checkers
@@ -117,6 +117,14 @@ class World:
 
     def run(self) -> "World":
         """Raises BrokenPromiseError, or whatever production code raised."""
+        before = probes.counts.copy()
+        try:
+            self._run()
+        finally:
+            self.reached.update(probes.counts - before)
+        return self
+
+    def _run(self) -> None:
         with no_collections():
             self.begin()
             self.clock.run(self.mix.duration_ms)
@@ -124,7 +132,6 @@ class World:
                 self.clock.run(self.clock.now + 1000)
             self.heal_majority()
             self.heal_all()
-        return self
 
     def _is_weak(self) -> bool:
         return self.operations < OPERATIONS_MIN or self.faults.count < FAULTS_MIN

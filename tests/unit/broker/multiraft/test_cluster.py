@@ -816,7 +816,11 @@ def test_a_replica_that_leaves_does_not_guess_what_became_of_its_appends() -> No
     one, two = world.others(leader)
     world.cut(one.number, leader.number, is_one_way=True)
     world.cut(two.number, leader.number, is_one_way=True)
-    reply = produce(leader, b"kept")
+    reply = produce(leader, b"kept", timeout_ms=60_000)
+    world.settle()
+    for other in (one, two):
+        assert other.replica.log_end_offset == 1
+        world.cut(leader.number, other.number)
     world.until(lambda: any(other.replica.is_leader for other in (one, two)))
     new = one if one.replica.is_leader else two
     world.until(lambda: values(new) == [b"kept"])
