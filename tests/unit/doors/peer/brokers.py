@@ -15,11 +15,13 @@ from embedded.eventually import until, watch
 from unit.doors.peer.links import HOST
 
 from dmq.broker.driver import GroupDriver
-from dmq.broker.multiraft.node import GroupNode
+from dmq.broker.multiraft.links import LinkSettings
+from dmq.broker.multiraft.node import GroupNode, NodeSettings
 from dmq.broker.multiraft.replica import GroupSettings, NotLeaderError, Replica
 from dmq.broker.syncer import Syncer, Workers
 from dmq.doors.peer.door import PeerDoor, PeerSettings
 from dmq.errors import ErrorCode, KafkaError
+from dmq.raft.settings import RaftSettings
 from dmq.records import Record, build_batch
 from dmq.storage.files import OsFiles
 from dmq.storage.log import LogSettings
@@ -31,6 +33,12 @@ STORE = StoreSettings(
     journal_bytes=64 * 1024 * 1024, journal_file_bytes=8 * 1024 * 1024, reserve_bytes=0
 )
 GROUP = GroupSettings(log=LogSettings(segment_bytes=64 * 1024 * 1024))
+PATIENT = NodeSettings(
+    links=LinkSettings(suspect_ms=60_000, pause_ms=30_000),
+    slow_sync_ms=60_000,
+    stuck_sync_ms=600_000,
+)
+"""Nobody is suspected because this machine is busy: what these tests see, the door has told."""
 
 
 def steady_ms() -> int:
@@ -72,6 +80,8 @@ class Broker:
             node_id=self.number,
             dice=random.Random(self.number),
             now=steady_ms(),
+            settings=PATIENT,
+            raft=RaftSettings(check_quorum_ms=60_000),
         )
         self.driver = GroupDriver(
             self.node,

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 from embedded.eventually import until
-from unit.doors.peer.brokers import Cluster, cut, steady_ms
+from unit.doors.peer.brokers import Cluster, cut
 from unit.doors.peer.links import HOST, run
 
 from dmq.doors.peer.door import PeerSettings
@@ -124,9 +124,7 @@ def test_a_broker_that_is_killed_is_missed_at_once_and_catches_up(tmp_path: Path
             for _ in range(5):
                 await cluster.produce()
             leader.restart()
-            began = steady_ms()
             await until(lambda: len(leader.door.linked()) == 2, "linked again")  # noqa: B023
-            assert steady_ms() - began < 1500, "it dials; nobody's backoff is waited for"
             await cluster.agree()
         content = await cluster.agree()
         assert [content.count(value) for value in cluster.acked] == [1] * 30
