@@ -131,7 +131,7 @@ class Consumer:
         assert self.place is not None
         command = CommitOffsets(
             GROUP,
-            self.walk.next_offset(),
+            self.walk.next_offset(self.walk.dice.randrange(2)),
             self.member_id,
             self.place.generation,
             self.instance_id,
@@ -180,7 +180,7 @@ class Walk:
             owner = self.owners.setdefault((generation, number), consumer)
             assert owner is consumer, "a partition has two members in one generation"
 
-    def next_offset(self, partition: int = 0) -> tuple[OffsetToCommit, ...]:
+    def next_offset(self, partition: int) -> tuple[OffsetToCommit, ...]:
         self.number += 1
         return (OffsetToCommit("topic", partition, self.number),)
 
