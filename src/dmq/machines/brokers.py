@@ -45,12 +45,10 @@ def register(state: ClusterState, command: RegisterBroker) -> Outcome[Registered
         # What an operator asked for is not undone by a restart.
         is_leaving=known is not None and known.is_leaving,
     )
-    records = []
+    records = [encode(fact)] if fact != known else []
     counters = RegistrationsRecord(max(_next_node(state), node + 1), max(next_epoch, epoch + 1))
     if counters != RegistrationsRecord(state.next_node, state.next_epoch):
-        records.append(encode(counters))
-    if fact != known:
-        records.append(encode(fact))
+        records.append(encode(counters))  # Last: `is_fenced` rests on it.
     return Outcome(Registered(node, epoch), records)
 
 
@@ -140,9 +138,9 @@ def unregister(state: ClusterState, command: UnregisterBroker) -> Outcome[Done]:
 
 def is_fenced(state: ClusterState, node: int, epoch: int) -> bool:
     """Whether the process that registered as `node` with `epoch` has to stop: a later one has its
-    number, or it was unregistered. To be asked when that registration itself has been applied."""
+    number, or it was unregistered. Not as long as its own registration has not been applied."""
     broker = state.brokers.get(node)
-    return broker is None or broker.epoch > epoch
+    return state.next_epoch > epoch if broker is None else broker.epoch > epoch
 
 
 def peer_addresses(state: ClusterState, but: int) -> dict[int, tuple[str, int]]:

@@ -1,7 +1,7 @@
 """Brokers register, are replaced by themselves, and leave."""
 
 import pytest
-from unit.machines.cluster_of import SUPPORTED_FEATURES, Cluster, load_state
+from unit.machines.cluster_of import SUPPORTED_FEATURES, Cluster, load_state, new_machine
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.brokers import PEER_LISTENER, is_fenced, peer_addresses
@@ -112,6 +112,21 @@ def test_of_two_processes_with_one_number_the_older_is_fenced() -> None:
     assert is_fenced(cluster.state, 2, newer.epoch)
     with refused_with(ErrorCode.STALE_BROKER_EPOCH):
         cluster.do(cluster.registration(2, previous_epoch=newer.epoch))
+
+
+def test_who_has_not_read_its_own_registration_yet_is_not_fenced() -> None:
+    """A newcomer reads the log from its beginning, with the answer in hand."""
+    cluster = Cluster(3)
+    wiped = cluster.do(cluster.registration(2))
+    registered = cluster.do(cluster.registration(-1))
+    machine = new_machine()
+    for record in cluster.log:
+        assert not is_fenced(machine.state, registered.node, registered.epoch)
+        assert not is_fenced(machine.state, wiped.node, wiped.epoch)
+        machine.apply(record)
+    assert not is_fenced(machine.state, registered.node, registered.epoch)
+    cluster.do(UnregisterBroker(registered.node))
+    assert is_fenced(cluster.state, registered.node, registered.epoch)
 
 
 def test_a_process_tells_something_new_about_itself() -> None:
