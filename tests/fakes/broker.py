@@ -17,8 +17,9 @@ from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.partition import Partition
 from dmq.broker.quorum_report import QuorumReport
-from dmq.broker.replicas import Replicas
+from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.service import Clocks, Identity, Service
+from dmq.broker.transaction_seats import TransactionCoordinators
 from dmq.config.broker import BrokerConfig
 from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
@@ -80,7 +81,7 @@ class FakeBroker:
             self.config,
             NODE_ID,
             self._take_settings,
-            on_topic=lambda local: self.groups.topic_changed(local),
+            on_topic=self._topic_changed,
             on_deleted=lambda local: self.groups.topic_deleted(local.name, local.topic_id),
         )
         replica = self.replicas.open_metadata((self.node.me,), is_founding=True)
@@ -100,6 +101,15 @@ class FakeBroker:
         self.groups = GroupCoordinators(
             self.machine, self.replicas, self.leadership, lambda: self.now, lambda: self.now
         )
+        self.transactions = TransactionCoordinators(
+            NODE_ID,
+            self.replicas,
+            self.leadership,
+            None,
+            lambda: self.now,
+            lambda: self.now,
+            self.groups.transaction_ended,
+        )
         self.service = Service(
             Identity("test-cluster", NODE_ID, None),
             self.config,
@@ -114,6 +124,7 @@ class FakeBroker:
             self.forwarding,
             self.leadership,
             self.groups,
+            self.transactions,
             Electing(
                 NODE_ID,
                 lambda: self.machine.state,
@@ -150,6 +161,10 @@ class FakeBroker:
         )
         self.turn()
         self.service.broker_epoch = registered.get().epoch
+
+    def _topic_changed(self, local: LocalTopic) -> None:
+        self.groups.topic_changed(local)
+        self.transactions.topic_changed(local)
 
     def _take_settings(self, settings: Settings) -> None:
         self.machine.rules = ConfigRules(settings)

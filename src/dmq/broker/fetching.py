@@ -14,6 +14,7 @@ from dmq.broker.multiraft.waiting import FetchWaiter
 from dmq.broker.partition import Partition
 from dmq.broker.timers import Timer, Timers
 from dmq.errors import DmqError, ErrorCode
+from dmq.machines.producers.aborted import AbortedTxn
 from dmq.storage.reading import FileSlice
 
 log = logging.getLogger("dmq.broker")
@@ -55,6 +56,10 @@ class FetchResult(NamedTuple):
     records: Slices | None = None
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log parts from ours (KIP-595)."""
+    last_stable_offset: int = -1
+    """For readers of committed transactions; -1: the high watermark."""
+    aborted: list[AbortedTxn] | None = None
+    """Transactions in what was read whose records are to be skipped."""
     preferred: int = -1
     """The broker that this reader should rather ask (KIP-392)."""
 
@@ -75,6 +80,13 @@ class FindPartition(Protocol):
 
 
 Prefer = Callable[[Partition, str, int], int]
+
+
+class How(NamedTuple):
+    """Who reads, and what of it."""
+
+    rack: str | None
+    committed_only: bool
 
 
 class Fetcher:
@@ -103,6 +115,7 @@ class Fetcher:
         deadline: int | None,
         on_done: OnFetched,
         rack: str | None = None,
+        committed_only: bool = False,
     ) -> "Callable[[], None] | None":
         """Read, and call `on_done` with one result per spec: now, or until `deadline` (ms).
 
@@ -111,19 +124,20 @@ class Fetcher:
         At `parked_max` waiting fetches a further one is answered at once with what is there.
         Returns what cancels the wait, if there is one.
         """
-        results, size, is_final = self.read(specs, bytes_max, rack)
+        how = How(rack, committed_only)
+        results, size, is_final = self.read(specs, bytes_max, how)
         if is_final or size >= bytes_min or deadline is None or not specs:
             on_done(results)
             return None
         if self.parked_count >= self._parked_max:
             on_done(results)
             return None
-        parked = _Parked(self, specs, bytes_max, rack, on_done)
+        parked = _Parked(self, specs, bytes_max, how, on_done)
         parked.park(bytes_min - size, deadline)
         return parked.cancel
 
     def read(
-        self, specs: list[FetchSpec], bytes_max: int, rack: str | None = None
+        self, specs: list[FetchSpec], bytes_max: int, how: "How"
     ) -> tuple[list[FetchResult], int, bool]:
         """(results, bytes, whether there is something that must be told at once)."""
         results: list[FetchResult] = []
@@ -131,7 +145,7 @@ class Fetcher:
         for spec in specs:
             try:
                 partition = self._find(spec.topic, spec.topic_id, spec.partition)
-                result = self._read_one(partition, spec, left, rack, is_first=total == 0)
+                result = self._read_one(partition, spec, left, how, is_first=total == 0)
             except (DmqError, OSError) as error:
                 results.append(FetchResult(spec, code_of(error)))
                 is_final = True
@@ -145,16 +159,17 @@ class Fetcher:
         return results, total, is_final
 
     def _read_one(
-        self, partition: Partition, spec: FetchSpec, left: int, rack: str | None, is_first: bool
+        self, partition: Partition, spec: FetchSpec, left: int, how: How, is_first: bool
     ) -> FetchResult:
-        if not partition.is_leader and rack is None:
+        is_leader = partition.is_leader
+        if not is_leader and how.rack is None:
             partition.check_leads()
         if spec.leader_epoch >= 0:
             partition.check_epoch(spec.leader_epoch)
         high_watermark = partition.high_watermark
         start = partition.log.log_start
-        if rack and partition.is_leader:
-            preferred = self._prefer(partition, rack, spec.offset)
+        if how.rack and is_leader and not how.committed_only:
+            preferred = self._prefer(partition, how.rack, spec.offset)
             if preferred >= 0:
                 return FetchResult(spec, ErrorCode.NONE, high_watermark, start, preferred=preferred)
         if spec.last_fetched_epoch >= 0:
@@ -163,6 +178,8 @@ class Fetcher:
                 return FetchResult(
                     spec, ErrorCode.NONE, high_watermark, start, diverging=(epoch, end)
                 )
+        if how.committed_only:
+            return _read_committed(partition, spec, left, is_first)
         if spec.offset == high_watermark:  # The usual case of a reader that keeps up.
             return FetchResult(spec, ErrorCode.NONE, high_watermark, start)
         slices = partition.read(spec.offset, min(spec.bytes_max, left), whole_first_batch=is_first)
@@ -177,15 +194,34 @@ class Fetcher:
         return self._timers.at(deadline, callback)
 
 
+def _read_committed(
+    partition: Partition, spec: FetchSpec, left: int, is_first: bool
+) -> FetchResult:
+    """Up to the last stable offset, with what was aborted on the way. Raises KafkaError."""
+    stable = partition.last_stable_offset()
+    slices = partition.read(
+        spec.offset, min(spec.bytes_max, left), whole_first_batch=is_first, end=stable
+    )
+    return FetchResult(
+        spec,
+        ErrorCode.NONE,
+        partition.high_watermark,
+        partition.log.log_start,
+        Slices(slices) if slices else None,
+        last_stable_offset=stable,
+        aborted=partition.aborted(spec.offset, stable) if slices else None,
+    )
+
+
 class _Parked:
     """One waiting fetch."""
 
     __slots__ = (
         "_bytes_max",
         "_fetcher",
+        "_how",
         "_on_done",
         "_partitions",
-        "_rack",
         "_specs",
         "_timer",
         "_waiter",
@@ -196,11 +232,11 @@ class _Parked:
         fetcher: Fetcher,
         specs: list[FetchSpec],
         bytes_max: int,
-        rack: str | None,
+        how: How,
         on_done: OnFetched,
     ) -> None:
         self._fetcher = fetcher
-        self._rack = rack
+        self._how = how
         self._specs = specs
         self._bytes_max = bytes_max
         self._on_done = on_done
@@ -225,7 +261,7 @@ class _Parked:
 
     def _finish(self) -> None:
         self._leave()
-        results, _, _ = self._fetcher.read(self._specs, self._bytes_max, self._rack)
+        results, _, _ = self._fetcher.read(self._specs, self._bytes_max, self._how)
         self._on_done(results)
 
     def cancel(self) -> None:

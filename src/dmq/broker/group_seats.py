@@ -193,6 +193,12 @@ class GroupCoordinators:
                     partition.replica, lambda it: GroupOccupant(self, it), self.now, self._wall
                 )
 
+    def transaction_ended(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """A producer's marker is in the log of a coordinator here: its offsets count, or never."""
+        seat = self._seats.get(partition)
+        if seat is not None and isinstance(seat.occupant, GroupOccupant):
+            seat.occupant.host.machine.complete_transaction(producer_id, commit=commit)
+
     def topic_deleted(self, name: str, topic_id: UUID) -> None:
         if name == OFFSETS_TOPIC:
             self._seats.clear()

@@ -52,30 +52,36 @@ class Sought(NamedTuple):
 NONE = FoundOffset()
 
 
-def list_offset(partition: Partition, timestamp: int) -> FoundOffset | Sought:
-    """The offset that `timestamp` (or one of the names above) stands for. Raises KafkaError."""
+def list_offset(
+    partition: Partition, timestamp: int, *, committed_only: bool = False
+) -> FoundOffset | Sought:
+    """The offset that `timestamp` (or one of the names above) stands for. Raises KafkaError.
+
+    `committed_only`: for readers of committed transactions the log ends where one is undecided.
+    """
     partition.check_leads()
     if not partition.is_serving:
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE, "the leader does not know its high watermark yet"
         )
+    end = partition.last_stable_offset() if committed_only else partition.high_watermark
     if timestamp == LATEST:
-        return FoundOffset(partition.high_watermark, -1, partition.leader_epoch)
+        return FoundOffset(end, -1, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = partition.log_start_offset
         return FoundOffset(start, -1, partition.epoch_at(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NONE
     if timestamp == MAX_TIMESTAMP:  # The first of the newest among the committed ones (KIP-734).
-        newest = partition.log.find_max_timestamp(partition.high_watermark)
-        return NONE if newest is None else _sought(partition, newest, newest.max_timestamp)
+        newest = partition.log.find_max_timestamp(end)
+        return NONE if newest is None else _sought(partition, newest, newest.max_timestamp, end)
     if timestamp < 0:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION, f"{timestamp} is no timestamp and names no offset"
         )
-    found = partition.log.find_timestamp(timestamp, partition.high_watermark)
-    return NONE if found is None else _sought(partition, found, timestamp)
+    found = partition.log.find_timestamp(timestamp, end)
+    return NONE if found is None else _sought(partition, found, timestamp, end)
 
 
-def _sought(partition: Partition, batch: FoundBatch, timestamp: int) -> Sought:
-    return Sought(batch, timestamp, partition.log_start_offset, partition.high_watermark)
+def _sought(partition: Partition, batch: FoundBatch, timestamp: int, end: int) -> Sought:
+    return Sought(batch, timestamp, partition.log_start_offset, end)

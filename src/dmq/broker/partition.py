@@ -17,6 +17,7 @@ from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.waiting import ALL, FetchWaiter, OnAppended, ParkedAppend
 from dmq.broker.producing import ProducerBook
 from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.machines.producers.aborted import AbortedTxn
 from dmq.records import read_header
 from dmq.storage.log import Log
 from dmq.storage.reading import FileSlice
@@ -163,9 +164,23 @@ class Partition:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def read(self, offset: int, bytes_max: int, *, whole_first_batch: bool) -> list[FileSlice]:
-        """File slices from `offset` up to the high watermark. Raises KafkaError if out of range."""
-        return self.replica.read(offset, bytes_max, whole_first_batch=whole_first_batch)
+    def read(
+        self, offset: int, bytes_max: int, *, whole_first_batch: bool, end: int | None = None
+    ) -> list[FileSlice]:
+        """File slices from `offset` up to the high watermark, or to `end` before it.
+
+        Raises KafkaError if out of range.
+        """
+        return self.replica.read(offset, bytes_max, whole_first_batch=whole_first_batch, end=end)
+
+    def last_stable_offset(self) -> int:
+        """Below it every transaction is decided. Raises NOT_LEADER_OR_FOLLOWER if only a leader, or
+        one that has read its log, can say."""
+        return self.high_watermark if self.book is None else self.book.last_stable_offset()
+
+    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
+        """Aborted transactions with records between two offsets."""
+        return [] if self.book is None else self.book.state.aborted(start, end)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Fence a client whose view is older than ours, or newer (SPEC §6). Raises KafkaError."""

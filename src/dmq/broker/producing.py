@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from dmq.broker.multiraft.replica import Replica
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.producers.entries import Marker
+from dmq.machines.producers.guards import VerificationGuards
 from dmq.machines.producers.rules import NOT_VERIFIED
 from dmq.machines.producers.state import ProducerState, Verdict
 from dmq.records import BatchHeader, iterate, scan
@@ -70,7 +71,7 @@ def marker_of(data: bytes | memoryview, position: int, header: BatchHeader) -> M
 class ProducerBook:
     """See the module."""
 
-    __slots__ = ("_aside", "_expiration_ms", "_load", "_replica", "_state")
+    __slots__ = ("_aside", "_expiration_ms", "_load", "_replica", "_state", "guards")
 
     def __init__(self, replica: Replica, aside: Aside, expiration_ms: int) -> None:
         self._replica = replica
@@ -78,6 +79,8 @@ class ProducerBook:
         self._expiration_ms = expiration_ms
         self._state: ProducerState | None = None
         self._load: _Load | None = None
+        self.guards = VerificationGuards()
+        """Leave to write into transactions, asked of their coordinators."""
         replica.book = self
         self.moved()
 
@@ -92,15 +95,26 @@ class ProducerBook:
             )
         return self._state
 
-    def check(self, header: BatchHeader, verified: int = NOT_VERIFIED) -> Verdict:
+    def check(self, header: BatchHeader) -> Verdict:
         """May this batch be appended? Raises KafkaError."""
+        verified = NOT_VERIFIED
+        if len(self.guards) and header.is_transactional:
+            verified = self.guards.verified(header.producer_id, header.producer_epoch)
+            self.guards.check_order(header.producer_id, header.base_sequence)
         return self.state.check(header, verified)
+
+    def check_own(self, header: BatchHeader) -> None:
+        """The same for a coordinator's batch in a producer's name. Raises KafkaError."""
+        verified = self.guards.verified(header.producer_id, header.producer_epoch)
+        self.state.check_own(header, verified)
 
     def appended(
         self, header: BatchHeader, position: Position, marker: Marker | None = None
     ) -> None:
         """The leader appended a batch of a producer with an id."""
         self.state.appended(header, position, marker)
+        if marker is None and len(self.guards):
+            self.guards.appended(header.producer_id)
 
     def failed(self, header: BatchHeader) -> None:
         """It did not get into the log."""
@@ -123,6 +137,7 @@ class ProducerBook:
         replica = self._replica
         if not replica.is_leader:
             self._state = self._load = None
+            self.guards.clear()
         elif self._state is not None:
             self._state.committed(replica.core.commit)
         elif self._load is None:

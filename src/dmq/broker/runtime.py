@@ -42,6 +42,7 @@ from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.service import Clocks, Identity, Service
 from dmq.broker.syncer import Syncer, Workers
+from dmq.broker.transaction_seats import TransactionCoordinators
 from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener
 from dmq.config.rules import ConfigRules
@@ -57,10 +58,14 @@ from dmq.storage.store import Store, StoreSettings
 
 log = logging.getLogger("dmq.broker")
 
-FEATURES = {"group.version": FeatureRange(0, 1), "metadata.version": FeatureRange(7, 7)}
+FEATURES = {
+    "group.version": FeatureRange(0, 1),
+    "metadata.version": FeatureRange(7, 7),
+    "transaction.version": FeatureRange(0, 2),
+}
 """What this version of dmq can run, by Kafka's names; `metadata.version` is the number of the metadata
-that its tools must at least understand. Transactions and share groups come with their coordinators."""
-FINALIZED = {"group.version": 1, "metadata.version": 7}
+that its tools must at least understand. Share groups come with their coordinator."""
+FINALIZED = {"group.version": 1, "metadata.version": 7, "transaction.version": 2}
 
 TICK_MS = 50
 """Longest sleep: how late the store learns that it has been idle."""
@@ -296,6 +301,15 @@ class Runtime:
         )
         self.leadership = Leadership(self.node, self.replicas, peers, steady_ms)
         self.groups = GroupCoordinators(machine, self.replicas, self.leadership, steady_ms, wall_ms)
+        self.transactions = TransactionCoordinators(
+            identity.node_id,
+            self.replicas,
+            self.leadership,
+            peers,
+            steady_ms,
+            wall_ms,
+            self.groups.transaction_ended,
+        )
         self.service = Service(
             identity,
             self.config,
@@ -310,6 +324,7 @@ class Runtime:
             self.forwarding,
             self.leadership,
             self.groups,
+            self.transactions,
             Electing(
                 identity.node_id,
                 lambda: machine.state,
@@ -475,10 +490,12 @@ class Runtime:
     def _topic_changed(self, local: LocalTopic) -> None:
         self.controller.aim(local.partitions.values(), steady_ms())
         self.groups.topic_changed(local)
+        self.transactions.topic_changed(local)
 
     def _topic_deleted(self, local: LocalTopic) -> None:
         self.leadership.forget(local.topic_id, local.count)
         self.groups.topic_deleted(local.name, local.topic_id)
+        self.transactions.topic_deleted(local.name)
 
     def _take_settings(self, settings: Settings) -> None:
         level = settings.effective.logging_level
@@ -516,6 +533,7 @@ class Runtime:
             self.leadership.tick(now)
             self.controller.tick(now)
             self.groups.tick(now)
+            self.transactions.tick(now)
             self.forwarding.tell_applied()
         self._tick = self._loop.call_later(TICK_MS / 1000, self._on_tick)
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dmq.broker.multiraft.replica import Replica
+from dmq.broker.producing import ProducerBook
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.machine import Record as MachineRecord
-from dmq.records import BatchHeader, Record, build_batch, iterate, scan
+from dmq.records import BatchHeader, Record, build_batch, iterate, read_header, scan
 
 log = logging.getLogger("dmq.broker")
 
@@ -117,7 +118,13 @@ class Seat:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
         )
-        self.replica.propose(batch, self._now())
+        book = self.replica.book
+        if producer_id < 0 or not isinstance(book, ProducerBook):
+            self.replica.propose(batch, self._now())
+            return
+        header = read_header(batch)._replace(base_offset=first)
+        book.check_own(header)
+        book.appended(header, self.replica.propose(batch, self._now()))
 
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
         """Call when all that is in the log now is committed; with an error if it never will be."""

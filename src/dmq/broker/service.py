@@ -22,6 +22,7 @@ from dmq.broker.offsets import FoundOffset, Sought, list_offset
 from dmq.broker.partition import Partition
 from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import Replicas
+from dmq.broker.transaction_seats import TransactionCoordinators
 from dmq.broker.views import BrokerView as BrokerView
 from dmq.broker.views import PartitionView as PartitionView
 from dmq.broker.views import TopicView as TopicView
@@ -88,6 +89,7 @@ class Service:
         forwarding: Forwarding,
         leadership: Leadership,
         groups: GroupCoordinators,
+        transactions: TransactionCoordinators,
         electing: Electing,
         quorum: QuorumReport,
     ) -> None:
@@ -110,6 +112,9 @@ class Service:
         self.leadership = leadership
         self.groups = groups
         groups.create_topic = self._create_internal
+        self.transactions = transactions
+        transactions.create_topic = self._create_internal
+        transactions.new_producer_id = self.next_producer_id
         self.elect_leaders = electing.elect
         self.quorum = quorum.quorum
         self._views = Views(lambda: cluster.state, leadership, self.live_nodes)
@@ -247,8 +252,11 @@ class Service:
 
     # --- records -----------------------------------------------------------------------------
 
-    def list_offset(self, partition: Partition, timestamp: int) -> FoundOffset | Sought:
-        return list_offset(partition, timestamp)
+    def list_offset(
+        self, partition: Partition, timestamp: int, *, committed_only: bool = False
+    ) -> FoundOffset | Sought:
+        """See `offsets.list_offset`; `committed_only`: as far as transactions are decided."""
+        return list_offset(partition, timestamp, committed_only=committed_only)
 
     def delete_records(self, partition: Partition, offset: int) -> Answer[int]:
         """Move the log's start; the answer is the new low watermark. Raises KafkaError."""

@@ -251,8 +251,11 @@ class Replica(Driven):
 
     # ---- reading
 
-    def read(self, offset: int, bytes_max: int, *, whole_first_batch: bool) -> list[FileSlice]:
-        """File slices from `offset` up to the high watermark, on a leader or a follower.
+    def read(
+        self, offset: int, bytes_max: int, *, whole_first_batch: bool, end: int | None = None
+    ) -> list[FileSlice]:
+        """File slices from `offset` up to the high watermark, on a leader or a follower; or up to
+        `end`, if that comes first.
 
         Raises KafkaError if the offset is out of range, StorageError if the log is damaged.
         """
@@ -264,9 +267,10 @@ class Replica(Driven):
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"offset {offset} is outside {log.log_start}..{self.high_watermark}",
             )
-        if offset >= self.high_watermark:
+        stop = self.high_watermark if end is None else min(end, self.high_watermark)
+        if offset >= stop:
             return []
-        return log.read(offset, bytes_max, self.high_watermark, whole_first_batch=whole_first_batch)
+        return log.read(offset, bytes_max, stop, whole_first_batch=whole_first_batch)
 
     def latest_offset(self) -> int:
         """ListOffsets(latest). Raises OFFSET_NOT_AVAILABLE until it is known (KIP-207)."""

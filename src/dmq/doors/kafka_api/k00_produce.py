@@ -6,19 +6,21 @@ spoil the others.
 
     5  log start offset     7  zstd      8  error messages     9  flexible
     10 the current leader in a refusal (KIP-951)       13 topics by id
-Skipped: producer sequences and transactions (the batch is stored as it is).
+    11 TRANSACTION_ABORTABLE by its name    12 joins the transaction by itself (KIP-890)
 """
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
-from dmq.broker.answer import Answer
+from dmq.broker.answer import Answer, when_all
 from dmq.broker.intake import Intake
 from dmq.broker.multiraft.waiting import ParkedAppend
 from dmq.broker.partition import Partition
 from dmq.broker.service import Service
 from dmq.codecs import Codec
 from dmq.doors.call import Call
+from dmq.doors.kafka_api.entering import refusals, to_enter
 from dmq.doors.kafka_api.leader_hints import MOVED, LeaderHints
 from dmq.errors import DmqError, ErrorCode
 from dmq.records import BatchError
@@ -40,23 +42,30 @@ _ATTRIBUTES_AT = 22
 """Low byte of the attributes in a batch, which has the codec."""
 
 
-Opened = dict[int, tuple[memoryview, int] | BatchError]
-"""What the intake said of batches that it had to open, by identity of the request's part."""
+Opened = dict[int, tuple[memoryview, int] | DmqError]
+"""What was said of batches that had to be opened, or had to wait for a transaction's coordinator, by
+identity of the request's part."""
 
 
 def handle(service: Service, call: Call, request: ProduceRequest) -> None:
     slow = _to_open(service, request)
-    if not slow:
+    entering = to_enter(service, call, request) if request.transactional_id else []
+    if not slow and not entering:
         _produce(service, call, request)
         return
     call.connection.hold()
+    opened: Answer[Opened] = Answer.of({})
+    if slow:
+        opened = service.beside(partial(_open_all, slow, service.now()))
 
-    def opened(answer: Answer[Opened]) -> None:
+    def ready() -> None:
         if not call.connection.is_closed:
-            _produce(service, call, request, answer.get())
+            refused = {id(data): error for data, error in refusals(call, entering)}
+            _produce(service, call, request, {**opened.get(), **refused})
             call.connection.release()
 
-    service.beside(partial(_open_all, slow, service.now())).on_done(opened)
+    waiting: list[Answer[Any]] = [opened, *(answer for _, answer in entering)]
+    when_all(waiting, ready)
 
 
 def _to_open(
@@ -261,7 +270,7 @@ def _append(
     admitted = None if opened is None else opened.get(id(data))
     if admitted is None:
         return partition, partition.append(records, now, acks)
-    if isinstance(admitted, BatchError):
+    if isinstance(admitted, DmqError):
         raise admitted
     return partition, partition.append_admitted(*admitted, acks)
 

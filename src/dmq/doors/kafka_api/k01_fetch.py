@@ -17,6 +17,7 @@ from dmq.doors.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, PartitionKey, S
 from dmq.doors.kafka_api.leader_hints import MOVED, LeaderHints
 from dmq.errors import ErrorCode, KafkaError
 from dmq.wire.messages.k01_fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -59,6 +60,7 @@ def handle(service: Service, call: Call, request: FetchRequest) -> None:
         deadline=now + request.max_wait_ms if request.max_wait_ms > 0 else None,
         on_done=on_done,
         rack=request.rack_id if call.version >= FOLLOWERS_SINCE else None,
+        committed_only=request.isolation_level == READ_COMMITTED,
     )
 
 
@@ -121,6 +123,13 @@ def _add_hints(service: Service, call: Call, response: FetchResponse) -> None:
     response.node_endpoints = [NodeEndpoint(*broker[:4]) for broker in hints.named()]
 
 
+def _aborted(result: FetchResult) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(aborted.producer_id, aborted.first_offset)
+        for aborted in result.aborted or ()
+    ]
+
+
 def _response(
     request: FetchRequest, results: list[FetchResult], session: Session | None
 ) -> FetchResponse:
@@ -136,9 +145,11 @@ def _response(
             partition_index=spec.partition,
             error_code=result.code,
             high_watermark=result.high_watermark,
-            last_stable_offset=result.high_watermark,
+            last_stable_offset=result.high_watermark
+            if result.last_stable_offset < 0
+            else result.last_stable_offset,
             log_start_offset=result.log_start_offset,
-            aborted_transactions=[] if is_committed else None,
+            aborted_transactions=_aborted(result) if is_committed else None,
             preferred_read_replica=result.preferred,
             records=b"" if result.records is None else result.records,
         )

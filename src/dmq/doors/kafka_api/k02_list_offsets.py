@@ -27,6 +27,8 @@ OFFSET_NOT_AVAILABLE_SINCE = 5
 NAMES_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 """Timestamps that are names, and the versions that know them."""
 
+READ_COMMITTED = 1
+
 
 def handle(service: Service, call: Call, request: ListOffsetsRequest) -> None:
     counts = Counter(
@@ -44,7 +46,8 @@ def handle(service: Service, call: Call, request: ListOffsetsRequest) -> None:
             if counts[topic.name, index] > 1:
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 continue
-            found = _find(service, call, topic.name, wanted)
+            is_committed = request.isolation_level == READ_COMMITTED
+            found = _find(service, call, topic.name, wanted, is_committed)
             if isinstance(found, Sought):
                 sought.append((answer, found))
             else:
@@ -74,7 +77,7 @@ def _tell(answer: ListOffsetsPartitionResponse, found: FoundOffset | ErrorCode) 
 
 
 def _find(
-    service: Service, call: Call, topic: str, wanted: ListOffsetsPartition
+    service: Service, call: Call, topic: str, wanted: ListOffsetsPartition, is_committed: bool
 ) -> FoundOffset | Sought | ErrorCode:
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < 0 and call.version < NAMES_SINCE.get(timestamp, call.version + 1):
@@ -82,7 +85,7 @@ def _find(
     try:
         partition = service.find(topic, NIL_UUID, index)
         partition.check_epoch(wanted.current_leader_epoch)
-        return service.list_offset(partition, timestamp)
+        return service.list_offset(partition, timestamp, committed_only=is_committed)
     except (DmqError, OSError) as error:
         code = code_of(error)
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and call.version < OFFSET_NOT_AVAILABLE_SINCE:

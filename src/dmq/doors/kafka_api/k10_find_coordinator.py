@@ -1,7 +1,7 @@
 """FindCoordinator, versions 0 to 6: who coordinates a group, a transaction, a share group.
 
 Version 4 asks for several keys at once. The topic that coordinators live on is made by the first who
-asks. Transaction and share coordinators are not served here yet.
+asks. Share coordinators are not served here yet.
 """
 
 from dmq.broker.answer import Answer, when_all
@@ -14,7 +14,7 @@ from dmq.wire.messages.k10_find_coordinator import (
     FindCoordinatorResponse,
 )
 
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 MANY_KEYS_SINCE = 4
 
 
@@ -41,12 +41,11 @@ def _reply(call: Call, found: list[Coordinator]) -> None:
 
 
 def _find(service: Service, call: Call, key: str, key_type: int) -> Answer[Coordinator]:
-    if key_type != GROUP:
-        text = "this broker coordinates consumer groups only"
+    if key_type not in (GROUP, TRANSACTION):
+        text = "this broker coordinates consumer groups and transactions only"
         return Answer.of(Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, text))
-    return service.groups.coordinator_of(key).map(
-        lambda node: _coordinator(service, call, key, node)
-    )
+    coordinators = service.groups if key_type == GROUP else service.transactions
+    return coordinators.coordinator_of(key).map(lambda node: _coordinator(service, call, key, node))
 
 
 def _coordinator(service: Service, call: Call, key: str, node: int) -> Coordinator:

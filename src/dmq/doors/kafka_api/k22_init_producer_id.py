@@ -1,15 +1,13 @@
 """InitProducerId, versions 0 to 5: a producer id that nobody had before, or the one of a name.
 
 With a transactional id its coordinator gives the id and the next epoch, and whoever had the name before
-is fenced. `initialise` serves both; `handle` refuses transactional ids while the broker has no
-coordinators for them.
+is fenced.
 
     3  who has an id and epoch says so, and goes on with the next epoch (KIP-360)
     4  PRODUCER_FENCED by its name; INVALID_PRODUCER_EPOCH before (KIP-588)
 """
 
 from dmq.broker.answer import Answer
-from dmq.broker.service import Service
 from dmq.broker.transacting import TransactingService
 from dmq.broker.transacting import commands as transactions
 from dmq.doors.call import Call
@@ -19,18 +17,7 @@ from dmq.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitPr
 FENCED_SINCE = 4
 
 
-def handle(service: Service, call: Call, request: InitProducerIdRequest) -> None:
-    if request.transactional_id is not None:
-        is_named = bool(request.transactional_id)
-        call.reply(
-            _refusal(ErrorCode.UNSUPPORTED_VERSION if is_named else ErrorCode.INVALID_REQUEST)
-        )
-        return
-    service.next_producer_id().on_done(lambda answer: _reply_new(call, answer))
-
-
-def initialise(service: TransactingService, call: Call, request: InitProducerIdRequest) -> None:
-    """`handle` of a broker that coordinates transactions."""
+def handle(service: TransactingService, call: Call, request: InitProducerIdRequest) -> None:
     if (request.producer_id == -1) is not (request.producer_epoch == -1):
         call.reply(_refusal(ErrorCode.INVALID_REQUEST))
         return

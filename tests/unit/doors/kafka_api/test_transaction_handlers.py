@@ -43,7 +43,7 @@ from dmq.wire.messages.k65_describe_transactions import DescribeTransactionsRequ
 from dmq.wire.messages.k66_list_transactions import ListTransactionsRequest
 
 HANDLES: dict[int, Any] = {
-    22: k22_init_producer_id.initialise,
+    22: k22_init_producer_id.handle,
     24: k24_add_partitions_to_txn.handle,
     25: k25_add_offsets_to_txn.handle,
     26: k26_end_txn.handle,
