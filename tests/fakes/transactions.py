@@ -12,11 +12,12 @@ from fakes.coordinators import GroupService
 from unit.machines.transactions.hosts import PartitionHost
 
 from dmq.broker.answer import Answer
-from dmq.broker.transacting import ProducerView
+from dmq.broker.transacting import ProducerView, code_at_partition
 from dmq.broker.transaction_coordinator import TransactionCoordinator
 from dmq.broker.transaction_records import TransactionRecords
 from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.machine import Command, Record
+from dmq.machines.producers.admission import Leave
 from dmq.machines.transactions.commands import (
     AddPartitions,
     ListTransactions,
@@ -97,6 +98,26 @@ class TransactionService(GroupService):
         if where.topic not in self.cluster.topics and not where.topic.startswith("__"):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.partitions.setdefault(where, PartitionHost(where.partition, Random(0)))
+
+    def produce(
+        self, name: str, producer: tuple[int, int], where: TopicPartition, sequence: int
+    ) -> ErrorCode:
+        """A batch in a transaction of version 2, committed at once."""
+        partition = self.partition(where)
+        header = partition.header(*producer, sequence)
+        outcome = partition.append(header, "", lambda code: None, self.now)
+        if isinstance(outcome, Leave):
+            command = AddPartitions(name, *producer, frozenset({where}), 2)
+            try:
+                self.coordinator.submit(command).get()
+            except KafkaError as error:
+                return code_at_partition(error.code, knows_abortable=True)
+            partition.admission.vouch(outcome, 2)
+            outcome = partition.append(header, "", lambda code: None, self.now)
+        assert isinstance(outcome, ErrorCode)
+        if partition.log:
+            partition.commit(partition.log[-1].position)
+        return outcome
 
     def write_marker(self, marker: TxnMarker) -> Answer[None]:
         answer: Answer[None] = Answer()
