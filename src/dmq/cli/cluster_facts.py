@@ -111,7 +111,7 @@ class Quorum:
 
     @property
     def voters(self) -> list[int]:
-        return [member.node for member in self.members if member.is_voter]
+        return sorted(member.node for member in self.members if member.is_voter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +256,8 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
             "leader_epoch": quorum.leader_epoch,
             "high_watermark": quorum.high_watermark,
             "voters": quorum.voters,
-            "observers": [m.node for m in quorum.members if not m.is_voter],
-            "lag": {str(m.node): m.lag for m in quorum.members},
+            "observers": sorted(m.node for m in quorum.members if not m.is_voter),
+            "lag": {str(m.node): m.lag for m in sorted(quorum.members, key=lambda m: m.node)},
         },
         "topics": cluster.topic_count,
         "partitions": len(cluster.partitions),

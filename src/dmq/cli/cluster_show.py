@@ -79,9 +79,8 @@ def _quorum(quorum: Quorum) -> str:
     leader = f"led by {quorum.leader}" if quorum.leader >= 0 else "without a leader"
     behind = [f"{each.node} by {each.lag}" for each in quorum.members if each.lag > 0]
     lag = f", behind: {', '.join(behind)}" if behind else ""
-    voters = ",".join(map(str, sorted(quorum.voters)))
     return (
-        f"metadata {leader} (epoch {quorum.leader_epoch}), voters {voters},"
+        f"metadata {leader} (epoch {quorum.leader_epoch}), voters {ids(quorum.voters)},"
         f" committed to {quorum.high_watermark}{lag}"
     )
 

@@ -1,0 +1,174 @@
+"""`dmq cluster` on three real brokers: watched, balanced, led otherwise, grown and shrunk.
+
+The same commands pass on Apache Kafka; see tests/compat/test_cli_cluster.py for the requests.
+"""
+
+import io
+import json
+import sys
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from compat.eventually import eventually
+
+from dmq.cli.app import run
+from dmq.cli.exits import Exit
+from dmq.testing import Cluster
+
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
+
+
+class Cli:
+    """Runs a command line in this process, on the brokers that are up."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def __call__(self, *args: str, stdin: str = "", code: int = Exit.OK) -> str:
+        out = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("DMQ_BOOTSTRAP_SERVERS", self.cluster.bootstrap)
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+            patch.setattr(sys, "stdout", out)
+            assert run(list(args)) == code, args
+            printed = out.buffer
+            assert isinstance(printed, io.BytesIO)
+            return printed.getvalue().decode()
+
+    def json(self, *args: str, code: int = Exit.OK) -> Any:
+        return json.loads(self(*args, "--json", code=code))
+
+    def status(self) -> Any:
+        return self.json("cluster", "status")
+
+    def replicas(self, topic: str) -> list[list[int]]:
+        [told] = self.json("topic", "describe", topic)["topics"]
+        return [each["replicas"] for each in told["partitions"]]
+
+    def leaders(self, topic: str) -> list[int]:
+        [told] = self.json("topic", "describe", topic)["topics"]
+        return [each["leader"] for each in told["partitions"]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3, network="direct") as running:
+        yield running
+
+
+@pytest.fixture
+def cli(cluster: Cluster) -> Cli:
+    cluster.wait_ready(in_sync=True)
+    return Cli(cluster)
+
+
+def new_topic(cli: Cli, *options: str) -> str:
+    name = f"ops-{uuid.uuid4().hex[:12]}"
+    cli("topic", "create", name, *options)
+    return name
+
+
+VALUES = [str(number) for number in range(200)]
+
+
+def fill(cli: Cli, topic: str) -> None:
+    cli("produce", topic, stdin="\n".join(VALUES) + "\n")
+
+
+def is_whole(cli: Cli, topic: str) -> bool:
+    return sorted(cli("consume", topic).split()) == sorted(VALUES)
+
+
+def test_three_brokers_and_their_quorum(cli: Cli) -> None:
+    topic = new_topic(cli, "-p", "6")
+    told = cli.status()
+    assert [broker["broker"] for broker in told["brokers"]] == [1, 2, 3]
+    assert all(broker["up"] for broker in told["brokers"])
+    eventually(lambda: cli.status()["metadata"]["voters"] == [1, 2, 3], "three brokers vote")
+    assert all(len(nodes) == 3 for nodes in cli.replicas(topic))  # By default.
+    leaders = cli.leaders(topic)
+    assert sorted(leaders.count(node) for node in (1, 2, 3)) == [2, 2, 2]
+
+
+def test_a_broker_that_is_down_and_comes_back(cluster: Cluster, cli: Cli) -> None:
+    topic = new_topic(cli, "-p", "3")
+    fill(cli, topic)
+    cluster.kill(2)
+    try:
+
+        def is_noticed() -> bool:
+            told = cli.status()
+            down = [broker["broker"] for broker in told["brokers"] if not broker["up"]]
+            return down == [2] and bool(told["under_replicated"]) and not told["leaderless"]
+
+        eventually(is_noticed, "the others go on without it")
+        cli("cluster", "status", "--check", code=Exit.FAILURE)
+        assert is_whole(cli, topic)
+    finally:
+        cluster.restart(2)
+    eventually(lambda: cli.status()["healthy"], "it caught up")
+
+
+def test_leaders_go_where_they_are_wanted(cli: Cli) -> None:
+    topic = new_topic(cli, "-p", "3")
+    before = cli.leaders(topic)[1]
+    wanted = next(node for node in (1, 2, 3) if node != before)
+    told = cli.json("cluster", "transfer-leader", f"{topic}:1", str(wanted))
+    assert (told["leader"], told["was"]) == (wanted, before)
+    assert cli.replicas(topic)[1][0] == wanted
+    assert cli.leaders(topic)[1] == wanted
+    assert cli.json("cluster", "elect", "--preferred", f"{topic}:1") == {"elections": []}
+    fill(cli, topic)
+    assert is_whole(cli, topic)
+
+
+def test_a_broker_joins_gets_its_share_and_leaves(cluster: Cluster, cli: Cli) -> None:
+    topic = new_topic(cli, "-p", "8")
+    single = new_topic(cli, "-p", "4", "-r", "1")
+    fill(cli, topic)
+    fill(cli, single)
+    fourth = cluster.add()
+    eventually(lambda: len(cli.status()["brokers"]) == 4, "everybody knows it")
+    plan = cli.json("cluster", "rebalance", "--dry-run")
+    assert plan["moves"]
+    done = cli.json("cluster", "rebalance", "--timeout", "120")
+    assert (len(done["moved"]), done["refused"]) == (len(plan["moves"]), [])
+    told = cli.status()
+    counts = [broker["replicas"] for broker in told["brokers"]]
+    assert max(counts) - min(counts) <= 1
+    assert told["moving"] == []
+    assert cli.json("cluster", "rebalance", "--dry-run")["moves"] == []
+    assert is_whole(cli, topic)
+    assert is_whole(cli, single)
+
+    cluster.remove(fourth)  # That is `dmq cluster decommission`, and then its process is stopped.
+    assert [broker["broker"] for broker in cli.status()["brokers"]] == [1, 2, 3]
+    everywhere = cli.replicas(topic) + cli.replicas(single)
+    assert not any(fourth in nodes for nodes in everywhere)
+    assert all(len(nodes) == 3 for nodes in cli.replicas(topic))
+    assert is_whole(cli, topic)
+    assert is_whole(cli, single)
+
+
+def test_a_broker_that_is_needed_stays(cli: Cli) -> None:
+    new_topic(cli, "-p", "1", "-r", "3")
+    cli("cluster", "decommission", "3", "--yes", code=Exit.FAILURE)
+    assert 3 in [broker["broker"] for broker in cli.status()["brokers"]]
+
+
+def test_settings_reach_every_broker(cli: Cli) -> None:
+    cli("config", "set", "log.retention.ms=864000001", "--brokers")
+    try:
+        for node in ("1", "2", "3"):
+
+            def value(node: str = node) -> Any:
+                told = cli.json("config", "describe", "--broker", node)["settings"]
+                return {each["name"]: each["value"] for each in told}.get("log.retention.ms")
+
+            eventually(lambda: value() == "864000001", f"broker {node} knows it")
+        cli("config", "set", "log.retention.ms=864000002", "--broker", "2")
+        cli("config", "unset", "log.retention.ms", "--broker", "2")
+    finally:
+        cli("config", "unset", "log.retention.ms", "--brokers")
