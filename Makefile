@@ -11,8 +11,8 @@ setup: ## the environment: .venv with .venv/bin/dmq
 setup-dev:
 	@scripts/setup.sh dev
 
-up: setup ## a broker on 127.0.0.1:9092 (Ctrl-C stops it): make up ARGS="--port 19092"
-	@.venv/bin/dmq up $(ARGS)
+up: setup ## three brokers from 127.0.0.1:9092 on (Ctrl-C stops them): make up ARGS="--port 19092"
+	@.venv/bin/dmq up --brokers $(or $(BROKERS),3) $(ARGS)
 
 check: setup-dev ## format, lint, types, layers
 	.venv/bin/ruff format --check .
@@ -29,6 +29,18 @@ model: setup-dev ## the storage model: make model N=10000
 crash: setup-dev ## kill -9 under load: make crash N=1000
 	$(PY) -m tests.crash --kills $(or $(N),1000)
 
+sim: setup-dev ## one simulated cluster, with its trace: make sim SEED=7
+	$(PY) -m tests.sim --seed $(or $(SEED),1)
+
+sim-many: setup-dev ## many of them: make sim-many N=20000
+	$(PY) -m tests.sim --many $(or $(N),1000) --jobs $(or $(JOBS),2)
+
+jepsen: setup-dev ## real processes under faults: make jepsen MINUTES=30 ARGS="--brokers 5"
+	$(PY) -m tests.jepsen --minutes $(or $(MINUTES),30) $(ARGS)
+
+failover: setup-dev ## how long writes stand still when a leader goes: make failover N=100
+	$(PY) -m tests.jepsen.failover --kills $(or $(N),100) $(ARGS)
+
 bench: setup-dev ## throughput and latency as ratios: make bench ARGS="--quick --peer kafka"
 	$(PY) -m bench $(ARGS)
 
@@ -38,4 +50,4 @@ lock: setup-dev ## pin the dependencies anew
 clean: ## remove the environment and caches
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup setup-dev up check test model crash bench lock clean
+.PHONY: help setup setup-dev up check test model crash sim sim-many jepsen failover bench lock clean

@@ -220,8 +220,9 @@ class PeerDoor:
         why = self.why_not(hello)
         if why is not None:
             self.count("refused")
-            self.complain(f"broker {hello.me.node}", f"refused {channel.address}: {why}")
             kind = Why.NOT_NOW if self._events is None else Why.NOT_WELCOME
+            if kind is Why.NOT_WELCOME:
+                self.complain(f"broker {hello.me.node}", f"refused {channel.address}: {why}")
             channel.say_last(messages.refused(kind, why))
             return
         half = Half(self, channel, greeting, hello)
