@@ -225,18 +225,23 @@ class Cluster:
         others = [self._members[node] for node in self.running if node != broker]
         command = ["cluster", "decommission", str(broker), "--yes"]
         reached = ["--bootstrap-server", ",".join(member.bootstrap for member in others)]
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "dmq", *command, *reached],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patience_s,
-        )
-        if done.returncode:
-            raise BrokerFailedError(
-                f"broker {broker} could not be removed (exit code {done.returncode}):\n"
-                f"{done.stdout}{done.stderr}"
-            )
+        with (self.folder / "decommission.log").open("w+") as words:
+            try:
+                code = subprocess.run(  # noqa: S603
+                    [sys.executable, "-m", "dmq", *command, *reached],
+                    stdin=subprocess.DEVNULL,
+                    stdout=words,
+                    stderr=words,
+                    timeout=patience_s,
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = -1
+            words.seek(0)
+            said = words.read()
+        if code:
+            how = f"not within {patience_s:.0f} s" if code < 0 else f"exit code {code}"
+            raise BrokerFailedError(f"broker {broker} could not be removed, {how}:\n{said}")
         self.stop(broker)
         del self._members[broker]
 
