@@ -96,6 +96,12 @@ class Facts:
         return leading is not None and not leading.is_handing_over
 
     @property
+    def is_obeying(self) -> bool:
+        """Whether an order to lead alone is being carried out (`RaftCore.recover`)."""
+        standing = self._state.standing
+        return standing is not None and standing.is_ordered
+
+    @property
     def is_recovering(self) -> bool:
         return self._state.is_recovering
 

@@ -368,6 +368,25 @@ class Driven:
         self._perform(now)
         self._host.touched(self, now)
 
+    def ordered(self, leader: Voter, epoch: int, now: int) -> bool:
+        """By an operator's order `leader` goes on with this group alone, from `epoch` on.
+
+        Said to every replica, and again after each start, before anything else happens to it: the
+        metadata remember the order. What was done is not done again. False: we should lead, and
+        can't in this epoch any more, for a crash came between or an election took it; then the
+        order must be given anew, with a greater epoch.
+        """
+        core = self.core
+        if leader != self.me:
+            self.bar(epoch, now)
+            return True
+        if core.end.epoch >= epoch or core.is_obeying:
+            return True
+        if core.epoch >= epoch or not core.voters:
+            return False
+        self.recover(epoch, now)
+        return True
+
     # ---- the log
 
     def settle(self, now: int) -> None:
