@@ -148,13 +148,6 @@ def test_22_waits_for_the_transaction_in_the_way(service: TransactionService) ->
     assert init(service) == (100, 2)
 
 
-def test_22_until_it_is_plugged_in_names_are_refused(service: TransactionService) -> None:
-    handle = k22_init_producer_id.handle
-    assert answer(handle, service, 22, 4, InitProducerIdRequest("x", 1)).error_code == 35
-    assert answer(handle, service, 22, 4, InitProducerIdRequest("", 1)).error_code == 42
-    assert answer(handle, service, 22, 4, InitProducerIdRequest(None, 1)).producer_id == 100
-
-
 # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------
 
 

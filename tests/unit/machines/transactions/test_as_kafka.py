@@ -149,7 +149,7 @@ class Doings:
 
     def init(self, producer_id: int = -1, epoch: int = -1) -> tuple[str, int, int]:
         request = InitProducerIdRequest("x", 60_000, producer_id, epoch)
-        reply = answer(k22_init_producer_id.initialise, self.service, 22, 5, request)
+        reply = answer(k22_init_producer_id.handle, self.service, 22, 5, request)
         return ErrorCode(reply.error_code).name, reply.producer_id, reply.producer_epoch
 
     def add(self, epoch: int, *partitions: int) -> list[str]:
