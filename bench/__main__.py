@@ -49,7 +49,6 @@ def main() -> int:
         work.mkdir(parents=True, exist_ok=True)
         facts = machine.facts(work)
         console.print(report.machine_line(facts))
-        machine.touch_memory(chosen.touch_gb)
         targets = make_targets(chosen, work)
         for target in targets:
             stack.callback(target.stop)

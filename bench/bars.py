@@ -72,7 +72,7 @@ def _against_peer(rows: Rows, peer: str) -> Iterator[Bar]:
             theirs = rows.best(load, peer, "mb_per_s", **shape)
             what = f"{load}, unsynced, {size} B x {partitions}"
             yield _ratio_bar(what, ours, theirs, 1.2, "MB/s", peer)
-    for load in ("produce", "raw-produce"):
+    for load in ("produce", "raw-produce", "consume", "raw-consume"):
         for size, partitions in _shapes(rows, load, "sync"):
             if partitions == 256:
                 shape = {"durability": "sync", "size": size, "partitions": partitions}

@@ -82,7 +82,12 @@ def wait_until_quiet(pid: int, timeout_s: float = 10.0) -> None:
 
 
 def touch_memory(gigabytes: float) -> None:
-    """Touch memory once: on a virtual machine the first touch is many times slower than later."""
+    """Touch memory and let it go, so that whoever runs next finds pages that the machine has.
+
+    On a virtual machine the first touch of a page is many times slower than later ones, and a
+    host that is told of free memory takes it back within seconds. A machine whose memory is in
+    use, as a broker's is after a day, knows nothing of that.
+    """
     wanted = int(min(gigabytes * 2**30, psutil.virtual_memory().available * 0.6))
     step = 64 * 2**20
     blocks = []

@@ -47,7 +47,7 @@ QUICK = {
     "rounds": 1,
     "seconds": 2.5,
     "warm_seconds": 2.0,
-    "touch_gb": 1.0,
+    "touch_gb": 2.0,
     "consume_mb": 400,
     "latency_seconds": 5.0,
     "rates": "1000",
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, help="turns per figure; the best is reported")
     add("--seconds", type=float, help="length of one throughput run")
     add("--warm-seconds", type=float, help="unrecorded first run per target; 0: none")
-    add("--touch-gb", type=float, help="memory touched once before all else")
+    add("--touch-gb", type=float, help="memory touched before each run")
     add("--consume-mb", type=int, help="at least this much is there to consume")
     add("--rates", help="messages per second for latency")
     add("--latency-seconds", type=float)

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.runner import Row, run_load
-from bench.targets import Node, Target, Topic, free_port
+from bench.targets import Node, Target, Topic, dmq_command, free_port
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 LOADS = ("produce", "raw_produce", "consume", "raw_consume", "single")
@@ -35,8 +35,7 @@ class ProfiledDmq(Target):
 
     def start_node(self, durability: str, data: Path) -> Node:
         port = free_port()
-        command = [sys.executable, "-m", "dmq", "up", "--port", str(port)]
-        command += ["--data", str(data), "--durability", durability]
+        command = dmq_command(port, data, durability)
         env = {"DMQ_PROFILE": str(self.profile)} if self.profile else {}
         return Node(command, f"127.0.0.1:{port}", self.work / f"log-{durability}", env)
 

@@ -182,15 +182,23 @@ class Target:
         self._nodes.clear()
 
 
+def dmq_command(port: int, data: Path, durability: str) -> list[str]:
+    """A broker as a service, with its defaults: as the peer runs, not as a person's toy (`dmq up`
+    keeps a smaller journal). Like the peer it removes what is deleted after a second."""
+    settings = (f"durability={durability}", "log.segment.delete.delay.ms=1000")
+    command = [sys.executable, "-m", "dmq", "serve", "--data", str(data)]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    return command + [word for setting in settings for word in ("--set", setting)]
+
+
 class Dmq(Target):
-    """`python -m dmq up` of this checkout, one process per durability."""
+    """`python -m dmq serve` of this checkout, one process per durability."""
 
     name = "dmq"
 
     def start_node(self, durability: str, data: Path) -> Node:
         port = free_port()
-        command = [sys.executable, "-m", "dmq", "up", "--port", str(port)]
-        command += ["--data", str(data), "--durability", durability]
+        command = dmq_command(port, data, durability)
         return Node(command, f"127.0.0.1:{port}", self.work / f"log-{durability}", {})
 
 
