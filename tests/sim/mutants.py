@@ -232,7 +232,11 @@ MUTANTS: dict[str, Mutant] = {
         30,
     ),
     "vote_twice": Mutant(
-        "a vote is given twice in an epoch", ((voting, "_refusal", _vote_twice),), _CRASHES, 60
+        "a vote is given twice in an epoch",
+        ((voting, "_refusal", _vote_twice),),
+        _CRASHES,
+        60,
+        first=8,
     ),
     "vote_by_offset": Mutant(
         "a shorter log of a newer epoch is refused, a longer old one elected",
@@ -250,13 +254,18 @@ MUTANTS: dict[str, Mutant] = {
         "logs are compared by offset only", ((LogView, "has", _has_by_offset),), _CRASHES, 60
     ),
     "always_cut": Mutant(
-        "an old append cuts what came after it", ((LogView, "join", _always_cut),), _DATAGRAMS, 30
+        "an old append cuts what came after it",
+        ((LogView, "join", _always_cut),),
+        _DATAGRAMS,
+        30,
+        first=1,
     ),
     "ack_unchecked": Mutant(
         "what was cut during a sync is acknowledged when it returns",
         ((LogView, "turn_ends", _trust_the_sync), (Log, "_move_stable", _stable_is_begun)),
         _SLOW,
         20,
+        first=1,
     ),
     "no_rollback": Mutant(
         "a cut change of voters stays in force", ((Marks, "cut", _cut_keeps_voters),), _MEMBERS, 60
@@ -272,6 +281,7 @@ MUTANTS: dict[str, Mutant] = {
         ((follower, "healing_end", lambda leader_end, s: s.log.commit),),
         _UNSYNCED,
         20,
+        first=2,
     ),
     "wiped_keeps_name": Mutant(
         "an empty disk comes back under its old name",
@@ -284,6 +294,7 @@ MUTANTS: dict[str, Mutant] = {
         ((RecoveredLog, "make_log", _well_again),),
         _UNSYNCED,
         60,
+        first=7,
     ),
     "shows_the_end": Mutant(
         "reads go beyond the high watermark", ((Replica, "read", _read_to_the_end),), _CRASHES, 5

@@ -140,6 +140,22 @@ def test_files_are_used_again_on_the_strength_of_durable_facts_only(operations: 
     stage.settle()
 
 
+@pytest.mark.parametrize("operations", [0, 1, 2, 4, 7])
+def test_a_crash_at_any_moment_of_a_recovery_begins_it_again(operations: int) -> None:
+    stage = Stage(seed=operations)
+    stage.produce_all(30)
+    broker = stage.leader
+    for more in range(4):
+        broker.power_cut()
+        broker.crash_after(operations + more)
+        broker.boot()
+    stage.until(lambda: stage._leaders() != [])
+    stage.produce_all(5)
+    stage.settle()
+    assert stage.reached["crash in recovery"] > 0
+    assert stage.facts.high >= 35
+
+
 def test_a_leader_that_restarts_within_a_heartbeat_is_noticed() -> None:
     stage = Stage()
     stage.produce_all(5)
