@@ -174,8 +174,9 @@ class RaftCore(Facts):
 
     def appended(self, end_offset: int) -> Position:
         """We, the leader, appended records up to here."""
-        assert self.can_append, self
-        return self._state.log.appended(end_offset)
+        s = self._state
+        assert s.leading is not None, self
+        return s.log.appended(end_offset)
 
     def refused(self, marks: Marks, end_offset: int, log_start: int, now: int) -> None:
         """The disk did not take all that it was told; this is what the log is now."""

@@ -120,7 +120,7 @@ class LogView:
         """The caller appended records up to here itself."""
         assert end_offset > self.end.offset, (end_offset, self.end)
         assert not self.writes, self.writes  # They belong before these records.
-        self.end = self.end._replace(offset=end_offset)
+        self.end = Position(self.end[0], self.end[1], end_offset)
         return self.end
 
     def add_mark(self, mark: Mark) -> None:

@@ -55,14 +55,16 @@ class Replica(Driven):
             self.was_leader = core.is_leader
             self._role_changed()
         durable, commit = core.durable_end, core.commit
-        if durable != self._durable or commit != self._commit:
+        have_moved = durable != self._durable or commit != self._commit
+        if have_moved:
             self._ends_moved(durable, commit)
-            has_changed = True
-        if has_changed:
+        if has_changed or have_moved:
             if self.book is not None:
                 self.book.moved()
             if self.watch is not None:
                 self.watch.moved()
+        if have_moved:
+            self._serve_waiting(durable, commit)
         if self.acks.has_committed:
             self._answer(now)
         if self._trims:
@@ -74,8 +76,12 @@ class Replica(Driven):
             # The stored hint speaks of the durable log, which a flush may describe at any time.
             self.log.commit = commit
         self.high_watermark = commit.offset
+
+    def _serve_waiting(self, durable: Position, commit: Position) -> None:
         self.acks.durable(durable)
-        self.acks.committed(commit)
+        voters_count = len(self.core.voters)
+        least = min(self.settings.min_insync_replicas, voters_count)
+        self.acks.committed(commit, is_enough=least <= majority(voters_count))
         self.fetches.shown(commit.offset)
 
     def _role_changed(self) -> None:
@@ -149,11 +155,14 @@ class Replica(Driven):
         memory. Raises KafkaError or StorageError; then nothing was appended (definite).
         """
         self.check_leads()
-        if acks == ALL and len(self.core.voters) > 1:
+        is_alone = not self.known_members
+        if acks == ALL and not is_alone:
             self._check_in_sync(now)
+        is_known = is_alone and self.has_staged and bool(self.acks)
         append = self._append(batch, append_time, ALL if acks == ALL else OWN)
         self.acks.park(append)
-        self._host.appended(self, now)
+        if not is_known:  # Else the node was told already, and has nobody else to tell.
+            self._host.appended(self, now)
         return append
 
     def await_again(

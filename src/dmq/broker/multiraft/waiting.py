@@ -158,13 +158,16 @@ class Acks:
         while own and own[0].position <= p:
             own.popleft().tell(ErrorCode.NONE)
 
-    def committed(self, p: Position) -> None:
-        """The commit point is at `p`: all up to there is settled."""
+    def committed(self, p: Position, *, is_enough: bool = False) -> None:
+        """The commit point is at `p`: all up to there is settled. `is_enough`: a majority is all that
+        anybody wants, so those who wait for it are answered."""
         waiting = self._uncommitted
         while waiting and waiting[0].position <= p:
             append = waiting.popleft()
             if append.is_gone:
                 append.tell(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            elif is_enough and not self._committed:
+                append.tell(ErrorCode.NONE)
             else:
                 self._committed.append(append)
         own = self._own
