@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, help="turns per figure; the best is reported")
     add("--seconds", type=float, help="length of one throughput run")
     add("--warm-seconds", type=float, help="unrecorded first run per target; 0: none")
-    add("--touch-gb", type=float, help="memory touched before each run")
+    add("--touch-gb", type=float, help="memory touched right before each produce run")
     add("--consume-mb", type=int, help="at least this much is there to consume")
     add("--rates", help="messages per second for latency")
     add("--latency-seconds", type=float)

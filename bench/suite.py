@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.machine import memory_dict, settle, touch_memory, wait_until_quiet
+from bench.machine import memory_dict, settle, wait_until_quiet
 from bench.options import Options
 from bench.runner import Row, Rows, run_load
 from bench.targets import Target, TargetError, Topic
@@ -140,6 +140,7 @@ class Suite:
                             topic,
                             "raw-produce",
                             seconds=self.options.seconds,
+                            touch_gb=self.options.touch_gb,
                         )
                         self._add(row, round_number, "mb_per_s", "msg_per_s")
 
@@ -147,8 +148,8 @@ class Suite:
         records = 0
         clients = self.options.clients
         if "produce" in self.options.sections and "librdkafka" in clients:
-            seconds = self.options.seconds
-            row = run_load("produce", target, topic, "produce", seconds=seconds)
+            seconds, touch_gb = self.options.seconds, self.options.touch_gb
+            row = run_load("produce", target, topic, "produce", seconds=seconds, touch_gb=touch_gb)
             self._add(row, round_number, "mb_per_s", "msg_per_s")
             records = int(row.figures.get("records", 0)) + topic.partitions
             settle()
@@ -233,8 +234,7 @@ class Suite:
 
     def _topic(self, target: Target, durability: str, size: int, partitions: int) -> "TopicFor":
         name = f"bench-{next(_numbers)}-p{partitions}"
-        topic = Topic(name, partitions, size, durability)
-        return TopicFor(target, topic, self.options.touch_gb)
+        return TopicFor(target, Topic(name, partitions, size, durability))
 
     def _add(self, row: Row, round_number: int, *names: str) -> None:
         row.round = round_number
@@ -254,17 +254,15 @@ class Suite:
 class TopicFor:
     """A topic that lives as long as one run, and a quiet disk after it."""
 
-    def __init__(self, target: Target, topic: Topic, touch_gb: float) -> None:
+    def __init__(self, target: Target, topic: Topic) -> None:
         self.target = target
         self.topic = topic
-        self.touch_gb = touch_gb
 
     def __enter__(self) -> Topic:
         self.target.create(self.topic)
         pid = self.target.pid(self.topic.durability)
         if pid is not None:
             wait_until_quiet(pid)
-        touch_memory(self.touch_gb)
         return self.topic
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,7 @@
 """Produces with librdkafka as fast as it goes and counts what was acknowledged.
 
 Arguments: bootstrap, topic, partitions, size, seconds or bytes, queue_records (held by the client
-at most), config (extra client settings).
+at most), config (extra client settings), touch_gb (memory touched right before the clock starts).
 Records go round-robin to all partitions, as keyed records would: every partition has work.
 The clock stops when the last record is acknowledged.
 """
@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from bench.loads.librdkafka import QUEUE_BYTES, Failures, payload, producer_config
 from bench.loads.process import Stopwatch, run_load
+from bench.machine import touch_memory
 
 CHUNK_RECORDS = 500
 CHUNK_RECORDS_LARGE = 50  # of more than 8 KiB each
@@ -34,6 +35,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
     records_max = args["bytes"] // size if "bytes" in args else math.inf
     sent = 0
     turn = 0
+    touch_memory(args.get("touch_gb", 0))
     watch = Stopwatch(args)
     while sent < records_max and watch.elapsed() < seconds:
         if len(producer) > queue_records:

@@ -1,8 +1,8 @@
 """Sends ready-made Produce requests over plain sockets: a client that costs next to nothing.
 
-Arguments: bootstrap, topic, partitions, size, seconds, in_flight. One partition: requests of one
-1 MB batch (as librdkafka sends); more: 1 MB requests of 16 KiB batches for 64 partitions (as the
-Java client sends). What it reaches is the broker's figure, not the client's.
+Arguments: bootstrap, topic, partitions, size, seconds, in_flight, touch_gb. One partition: requests
+of one 1 MB batch (as librdkafka sends); more: 1 MB requests of 16 KiB batches for 64 partitions
+(as the Java client sends). What it reaches is the broker's figure, not the client's.
 """
 
 import socket
@@ -13,6 +13,7 @@ from typing import Any
 from bench.frames import connect, produce_request, receive_exactly, record_batch
 from bench.loads.librdkafka import payload
 from bench.loads.process import Stopwatch, run_load
+from bench.machine import touch_memory
 
 REQUEST_BYTES = 1_000_000
 SMALL_BATCH_BYTES = 16 << 10
@@ -29,6 +30,7 @@ def load(args: dict[str, Any]) -> dict[str, Any]:
         for request in requests:
             _first(sock, request, head, body)
         sent = answered = 0
+        touch_memory(args.get("touch_gb", 0))
         watch = Stopwatch(args)
         while True:
             more = watch.elapsed() < args["seconds"]
