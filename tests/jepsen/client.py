@@ -20,7 +20,7 @@ from tests.jepsen import producers, readers
 from tests.jepsen.history import Recorder, name_of, value_of
 
 OUTSTANDING_MAX = 500
-FLUSH_S = 60.0
+FLUSH_S = 120.0
 DRAIN_S = 90.0
 _TICK_S = 0.02
 _REPLACE_EACH_S = 0.5
@@ -58,6 +58,7 @@ class Writing:
         """Numbers with an error, to be sent once more (plain producers only)."""
         self._spot_of: dict[int, tuple[str, int]] = {}
         self._sent_again: set[int] = set()
+        self._producer: producers.Producer | None = None
         self._begin()
 
     # --- incarnations
@@ -128,7 +129,7 @@ class Writing:
                 self._replace(orders)
             with self._lock:
                 self._recorder.flush()
-        if "stop" in orders.order:
+        if "stop" in orders.order and self._producer is not None:
             self._producer.close(FLUSH_S)
         with self._lock:
             self._recorder.close()
@@ -141,6 +142,7 @@ class Writing:
                 "send", client=self._name, topic=topic, p=partition, n=number, count=1
             )
             self._open[number] = (topic, partition)
+        assert self._producer is not None
         value = value_of(self._name, number, self._dice.choice(self._options["sizes"]))
         try:
             self._producer.send(topic, partition, number, value)
@@ -151,7 +153,9 @@ class Writing:
 
     def _replace(self, orders: Orders) -> None:
         """What the old one has open stays in doubt; the new one is another client to the checker."""
+        assert self._producer is not None
         self._producer.close(1.0)
+        self._producer = None  # Until there is another one.
         while not orders.came.wait(_REPLACE_EACH_S):
             try:
                 self._begin()
@@ -207,8 +211,8 @@ class Reading:
         spot = self._dice.choice([*self._next])
         offset = max(0, self._next[spot] - self._dice.choice([10, 1000, 10_000]))
         self._recorder.add("assign", client=self._name, topic=spot[0], p=spot[1], offset=offset)
-        self._reader.seek(spot, offset)
         self._next[spot] = offset
+        self._reader.assign(self._next)
 
 
 def main() -> int:

@@ -19,8 +19,10 @@ _MANY = 5000
 class Reader(Protocol):
     """One reader of a library."""
 
-    def assign(self, offsets: Mapping[Spot, int]) -> None: ...
-    def seek(self, spot: Spot, offset: int) -> None: ...
+    def assign(self, offsets: Mapping[Spot, int]) -> None:
+        """Also to go back: what was fetched before does not count any longer."""
+        ...
+
     def poll(self, timeout_s: float) -> Records: ...
     def close(self) -> None: ...
 
@@ -45,18 +47,6 @@ class Confluent:
 
     def assign(self, offsets: Mapping[Spot, int]) -> None:
         self._consumer.assign([TopicPartition(*spot, at) for spot, at in offsets.items()])
-
-    def seek(self, spot: Spot, offset: int) -> None:
-        # Assigned anew and not sought: librdkafka may hand out what it had before a seek.
-        where = [
-            TopicPartition(spot[0], spot[1], offset),
-            *[
-                p
-                for p in self._consumer.position(self._consumer.assignment())
-                if (p.topic, p.partition) != spot
-            ],
-        ]
-        self._consumer.assign(where)
 
     def poll(self, timeout_s: float) -> Records:
         found: Records = {}
@@ -94,12 +84,7 @@ class KafkaPython:
 
         self._consumer.assign([Where(*spot) for spot in offsets])
         for spot, offset in offsets.items():
-            self.seek(spot, offset)
-
-    def seek(self, spot: Spot, offset: int) -> None:
-        from kafka import TopicPartition as Where
-
-        self._consumer.seek(Where(*spot), offset)
+            self._consumer.seek(Where(*spot), offset)
 
     def poll(self, timeout_s: float) -> Records:
         polled = self._consumer.poll(timeout_ms=int(timeout_s * 1000))
@@ -141,14 +126,6 @@ class AioKafka:
         self._consumer.assign([Where(*spot) for spot in offsets])
         for spot, offset in offsets.items():
             self._consumer.seek(Where(*spot), offset)
-
-    def seek(self, spot: Spot, offset: int) -> None:
-        self._loop.run_until_complete(self._seek(spot, offset))
-
-    async def _seek(self, spot: Spot, offset: int) -> None:
-        from aiokafka import TopicPartition as Where
-
-        self._consumer.seek(Where(*spot), offset)
 
     def poll(self, timeout_s: float) -> Records:
         work = self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=_MANY)
