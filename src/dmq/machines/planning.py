@@ -75,6 +75,15 @@ class _Scale:
             if is_loose:
                 self._loose[node].setdefault(partition[0], {})[partition] = None
 
+    def defer(self, partition: Partition, node: int) -> None:
+        """Where there is a choice, take others from this broker before this one."""
+        topics = self._loose.get(node, {})
+        parts = topics.get(partition[0], {})
+        if partition in parts:
+            del parts[partition]
+            parts[partition] = None
+            topics[partition[0]] = topics.pop(partition[0])
+
     def of_topic(self, node: int, topic: str) -> int:
         return self._topics[node][topic]
 
@@ -198,6 +207,10 @@ class _Board:
     def _move(self, step: _Step) -> None:
         nodes = self.now[step.partition]
         nodes[nodes.index(step.giver)] = step.taker
+        # One replica each of many partitions rather than all replicas of a few: most copies stay
+        # where they are, and new brokers share partitions with all the others.
+        for node in nodes:
+            self.replicas.defer(step.partition, node)
 
     def spread_racks(self, partition: Partition) -> None:
         """Move replicas out of crowded racks, while there are emptier ones."""
