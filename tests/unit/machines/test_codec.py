@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dmq.errors import (
@@ -25,6 +25,9 @@ from dmq.machines.codec import decode_command, decode_result, encode_command, en
 from dmq.machines.commands import CreateTopics, Done, NewTopic, Registered, TopicCreated
 from dmq.machines.machine import Command
 from dmq.types import NIL_UUID
+
+calmly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no finding."""
 
 errors = st.builds(KafkaError, st.sampled_from(ErrorCode), st.text(max_size=10))
 st.register_type_strategy(KafkaError, errors)
@@ -79,6 +82,7 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_every_command_and_its_answer_survive(kind: type) -> None:
+    @calmly
     @given(strategy(kind), strategy(answer_of(kind)))
     def survive(command: Any, answer: Any) -> None:
         assert plain(decode_command(encode_command(command))) == plain(command)
@@ -87,6 +91,7 @@ def test_every_command_and_its_answer_survive(kind: type) -> None:
     survive()
 
 
+@calmly
 @given(errors)
 def test_a_refusal_is_raised_again(error: KafkaError) -> None:
     with pytest.raises(KafkaError) as raised:
@@ -162,6 +167,7 @@ def test_what_is_no_command_is_refused(data: bytes) -> None:
         decode_result(data)
 
 
+@calmly
 @given(commands_of_all_kinds, answers_of_all_kinds, st.data())
 def test_any_bytes_give_a_value_or_one_kind_of_error(
     command: Any, answer: Any, data: st.DataObject

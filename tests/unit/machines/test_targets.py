@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.machines.cluster_of import Cluster
 
@@ -23,6 +23,9 @@ from dmq.machines.targets import (
     voters_wanted,
 )
 from dmq.types import NIL_UUID, Voter
+
+calmly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no finding."""
 
 
 def voter(node: int, life: int = 0) -> Voter:
@@ -134,6 +137,7 @@ def test_without_any_successor_nothing_changes() -> None:
     assert (target.voters, target.observers) == (tuple(voting(1)), (voter(1, life=1),))
 
 
+@calmly
 @given(
     st.dictionaries(st.integers(1, 8), st.tuples(st.integers(0, 1), st.sampled_from("abc"))),
     st.lists(st.integers(1, 8), min_size=1, max_size=5, unique=True),
