@@ -28,6 +28,7 @@ from dmq.machines.groups.consumer_changes import (
 )
 from dmq.machines.groups.consumer_group import ConsumerGroup, MemberState
 from dmq.machines.groups.consumer_heartbeats import (
+    NOBODY,
     check_instance,
     check_room,
     replace_static,
@@ -54,7 +55,7 @@ def join(ctx: Context, group: ConsumerGroup, command: JoinGroup, work: Work) -> 
     member = _value(command, wants)
     if member != before:
         draft.write(ConsumerMemberFact(group.group_id, member_id, member))
-    refresh(ctx, draft, work, is_changed=before is None or wants_others(before, member))
+    refresh(ctx, draft, work, is_changed=wants_others(before or NOBODY, member))
     assign_if_due(ctx, draft, work)
     current = follow_target(ctx, draft, member_id, _owned(ctx, wants), work)
     if is_last:

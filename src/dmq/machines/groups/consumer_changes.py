@@ -148,9 +148,9 @@ def assign_if_due(ctx: Context, draft: Draft, work: Work) -> None:
     """Make a target for the group's epoch, if there is none and the last one is old enough: many who
     join at once are assigned at once."""
     group = draft.group
+    if group.assignment_epoch >= group.group_epoch:
+        return
     if group.target_epoch is not None:
-        if group.target_epoch >= group.group_epoch:
-            return
         config = ctx.surroundings.group_config(group.group_id)
         age_ms = work.wall_ms - group.target_ms
         if 0 <= age_ms < config.consumer_assignment_interval_ms:

@@ -46,7 +46,8 @@ class ConsumerHeartbeat(Command[ConsumerBeat]):
 
 
 class DescribedConsumer(NamedTuple):
-    """A member; `is_classic`: it speaks the classic protocol."""
+    """A member; `is_classic`: it speaks the classic protocol. `assignment` is what it has, with what
+    it has not given up yet."""
 
     member_id: str
     instance_id: str | None

@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe: a consumer group and its members, as they stand."""
 
 from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.groups.assignors import pack
 from dmq.machines.groups.consumer_changes import assignor_of
 from dmq.machines.groups.consumer_commands import (
     DescribeConsumerGroup,
@@ -10,7 +11,7 @@ from dmq.machines.groups.consumer_commands import (
 from dmq.machines.groups.consumer_group import ConsumerGroup
 from dmq.machines.groups.context import Context
 from dmq.machines.groups.group_rules import not_found
-from dmq.machines.groups.reconciling import partitions_of
+from dmq.machines.groups.reconciling import held
 
 
 def describe_consumer(ctx: Context, command: DescribeConsumerGroup) -> DescribedConsumerGroup:
@@ -44,7 +45,7 @@ def _described(group: ConsumerGroup, member_id: str) -> DescribedConsumer:
         member.client_host,
         member.topic_names,
         member.topic_regex,
-        partitions_of(current.assigned),
+        pack((*held(current.assigned), *held(current.pending_revocation))),
         group.targets.get(member_id, ()),
         member.classic is not None,
     )

@@ -157,7 +157,7 @@ class ConsumerGroup:
 
     @property
     def assignment_epoch(self) -> int:
-        return self.target_epoch or 0
+        return FIRST_EPOCH if self.target_epoch is None else self.target_epoch
 
     @property
     def state(self) -> ConsumerState:

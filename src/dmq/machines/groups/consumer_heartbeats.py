@@ -43,6 +43,10 @@ UNSETTLED_HEARTBEAT_MS = 1000
 takes. Kafka lets it wait for the usual interval."""
 
 
+NOBODY = ConsumerMemberValue(None, None, "", "", (), None, -1, None)
+"""What a member was before it came: who wants nothing changes nothing."""
+
+
 def heartbeat(ctx: Context, command: ConsumerHeartbeat, work: Work) -> ConsumerBeat:
     """A member speaks. Raises KafkaError."""
     _check(ctx, command)
@@ -58,7 +62,7 @@ def heartbeat(ctx: Context, command: ConsumerHeartbeat, work: Work) -> ConsumerB
     member = _updated(before, command)
     if member != draft.group.members.get(member_id):
         draft.write(ConsumerMemberFact(command.group_id, member_id, member))
-    refresh(ctx, draft, work, is_changed=before is None or wants_others(before, member))
+    refresh(ctx, draft, work, is_changed=wants_others(before or NOBODY, member))
     assign_if_due(ctx, draft, work)
     had = draft.group.current(member_id).assigned
     owned = None if command.owned is None else unpack(command.owned)
@@ -127,9 +131,10 @@ def _check_first(command: ConsumerHeartbeat) -> None:
         raise _invalid("RebalanceTimeoutMs must be provided in first request.")
     if command.owned is None or command.owned:
         raise _invalid("TopicPartitions must be empty when (re-)joining.")
-    if not command.topic_names and not command.topic_regex:
+    if command.topic_names is None and command.topic_regex is None:
         raise _invalid(
-            "Either SubscribedTopicNames or SubscribedTopicRegex must be set in first request."
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+            "(re-)joining."
         )
 
 
@@ -152,7 +157,9 @@ def _open(ctx: Context, command: ConsumerHeartbeat, work: Work) -> Draft:
     if known is not None:
         return Draft(known, work)
     if command.member_epoch != 0:
-        raise not_found(command.group_id)
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {command.group_id} not found."
+        )
     classic = ctx.classic(command.group_id)
     if classic is None:
         return Draft(ConsumerGroup(command.group_id), work)
@@ -240,8 +247,7 @@ def _has_only(command: ConsumerHeartbeat, current: CurrentAssignment) -> bool:
 def _updated(before: ConsumerMemberValue | None, command: ConsumerHeartbeat) -> ConsumerMemberValue:
     """What a member is and wants now; what it does not say stays."""
     client_id, client_host = command.client
-    if before is None:
-        before = ConsumerMemberValue(None, None, "", "", (), None, -1, None)
+    before = before or NOBODY
     names, regex = command.topic_names, command.topic_regex
     return dataclasses.replace(
         before,

@@ -23,8 +23,8 @@ from dmq.machines.groups.offset_rules import expire, forget_all
 from dmq.machines.groups.rebalancing import session_timer
 from dmq.machines.groups.work import Work
 
-CLASSIC = "Classic"
-CONSUMER = "Consumer"
+CLASSIC = "classic"
+CONSUMER = "consumer"
 
 
 def not_found(group_id: str) -> KafkaError:
@@ -32,7 +32,7 @@ def not_found(group_id: str) -> KafkaError:
 
 
 def describe_classic(ctx: Context, command: DescribeClassicGroup) -> DescribedClassicGroup:
-    """A classic group; what its members say and have is told while it is stable only."""
+    """A classic group; what its members say is told while it is stable only."""
     if command.group_id in ctx.state.consumer:
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} is not a classic group."
@@ -48,7 +48,7 @@ def describe_classic(ctx: Context, command: DescribeClassicGroup) -> DescribedCl
             member.client_id,
             member.client_host,
             member.metadata(group.protocol) if is_stable else b"",
-            member.assignment if is_stable else b"",
+            member.assignment,
         )
         for member in group.members.values()
     )
@@ -67,7 +67,7 @@ def list_groups(ctx: Context, command: ListGroups) -> list[ListedGroup]:
         group
         for group in found
         if (not states or group.state.lower() in states)
-        and (not types or group.group_type.lower() in types)
+        and (not types or group.group_type in types)
     ]
 
 

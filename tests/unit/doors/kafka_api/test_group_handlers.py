@@ -270,7 +270,7 @@ def test_list_groups(version: int) -> None:
     (group,) = listed.groups
     assert (group.group_id, group.protocol_type) == ("group", "consumer")
     assert group.group_state == ("Stable" if version >= 4 else "")
-    assert group.group_type == ("Classic" if version >= 5 else "")
+    assert group.group_type == ("classic" if version >= 5 else "")
     if version >= 4:
         assert not answer(service, 16, version, ListGroupsRequest(["Empty"])).groups
     if version >= 5:

@@ -47,7 +47,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     assert answer.heartbeat_interval_ms == 5000
     assert one.indexes == [0, 1, 2, 3]
     assert state_of(coordinator) == "Stable"
-    assert coordinator.do(ListGroups()) == [ListedGroup(GROUP, "consumer", "Stable", "Consumer")]
+    assert coordinator.do(ListGroups()) == [ListedGroup(GROUP, "consumer", "Stable", "consumer")]
 
 
 def test_a_member_that_says_nothing_new_is_told_nothing_new() -> None:
@@ -81,6 +81,9 @@ def test_a_second_member_gets_its_share_after_the_first_gave_it_up() -> None:
     told = one.beat()
     assert told.member_epoch == 2, "it stays in its epoch until it has given up"
     assert len(one.assigned) == 2
+    described = coordinator.do(DescribeConsumerGroup(GROUP)).members[0]
+    (has,), (target,) = described.assignment, described.target
+    assert (len(has[1]), len(target[1])) == (4, 2), "it has what it has not given up"
     assert two.beat().assignment is None
     one.beat()
     assert two.beat().assignment is None
@@ -108,7 +111,6 @@ def test_many_who_join_at_once_are_assigned_at_once() -> None:
     [
         ({"rebalance_timeout_ms": -1}, ErrorCode.INVALID_REQUEST),
         ({"topic_names": None}, ErrorCode.INVALID_REQUEST),
-        ({"topic_names": ()}, ErrorCode.INVALID_REQUEST),
         ({"owned": None}, ErrorCode.INVALID_REQUEST),
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
@@ -134,6 +136,18 @@ def test_what_any_heartbeat_must_say() -> None:
     with pytest.raises(KafkaError) as refused:
         coordinator.do(ConsumerHeartbeat(GROUP, "one", 1, CLIENT))
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_who_wants_nothing_gets_nothing_and_changes_nothing() -> None:
+    coordinator = coordinating()
+    idle = Consumer(coordinator, "idle")
+    idle.beat(topic_names=())
+    assert (idle.epoch, idle.indexes) == (1, [])
+    one = Consumer(coordinator, "one", "topic")
+    one.beat()
+    idle.beat()
+    assert (one.indexes, idle.indexes) == ([0, 1, 2, 3], [])
+    assert state_of(coordinator) == "Stable"
 
 
 def test_a_full_group_takes_no_more() -> None:

@@ -119,12 +119,12 @@ def test_a_classic_group_becomes_a_consumer_group_without_stopping() -> None:
     generation = classic[0].joined().generation
     newcomer = Consumer(coordinator, "new", "topic")
     newcomer.beat()
-    assert kind(coordinator)[0] == "Consumer"
+    assert kind(coordinator)[0] == "consumer"
     assert newcomer.indexes == [], "the classic members have everything"
     group = coordinator.state.consumer[GROUP]
     assert group.epoch == generation + 1
     together(coordinator, classic, [newcomer])
-    assert kind(coordinator) == ("Consumer", "Stable")
+    assert kind(coordinator) == ("consumer", "Stable")
     everybody = sorted([*classic[0].has, *classic[1].has, *newcomer.indexes])
     assert everybody == [0, 1, 2, 3]
     assert len(newcomer.indexes) == 1
@@ -139,7 +139,7 @@ def test_the_last_of_the_new_protocol_to_leave_makes_it_classic_again() -> None:
     newcomer.beat()
     together(coordinator, classic, [newcomer])
     newcomer.leave()
-    assert kind(coordinator) == ("Classic", "PreparingRebalance")
+    assert kind(coordinator) == ("classic", "PreparingRebalance")
     assert GROUP not in coordinator.state.consumer
     for member in classic:
         assert member.place is not None
@@ -154,7 +154,7 @@ def test_the_last_of_the_new_protocol_to_leave_makes_it_classic_again() -> None:
     waiting = coordinator.sync(follower)
     coordinator.sync(leader, shares(**dealt))
     assert coordinator.synced(waiting).error is ErrorCode.NONE
-    assert kind(coordinator) == ("Classic", "Stable")
+    assert kind(coordinator) == ("classic", "Stable")
 
 
 def test_a_silent_last_member_of_the_new_protocol_makes_it_classic_again() -> None:
@@ -167,7 +167,7 @@ def test_a_silent_last_member_of_the_new_protocol_makes_it_classic_again() -> No
         coordinator.pass_time(5000)
         if GROUP in coordinator.state.consumer:
             classic[0].follow()
-    assert kind(coordinator)[0] == "Classic"
+    assert kind(coordinator)[0] == "classic"
 
 
 def test_a_group_whose_classic_members_left_stays_new() -> None:
@@ -182,7 +182,7 @@ def test_a_group_whose_classic_members_left_stays_new() -> None:
     coordinator.leave(classic[1].joined())
     settle(coordinator, newcomer)
     assert newcomer.indexes == [0, 1, 2, 3]
-    assert kind(coordinator) == ("Consumer", "Stable")
+    assert kind(coordinator) == ("consumer", "Stable")
 
 
 def test_classic_members_join_a_consumer_group() -> None:
@@ -284,10 +284,10 @@ def test_the_policy_says_which_way_is_open(policy: str, upgrades: bool, downgrad
         with pytest.raises(KafkaError) as refused:
             newcomer.beat()
         assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-        assert kind(coordinator) == ("Classic", "Stable")
+        assert kind(coordinator) == ("classic", "Stable")
         return
     newcomer.leave()
-    assert kind(coordinator)[0] == ("Classic" if downgrades else "Consumer")
+    assert kind(coordinator)[0] == ("classic" if downgrades else "consumer")
 
 
 def test_groups_that_are_no_consumers_stay_classic() -> None:
@@ -304,13 +304,13 @@ def test_an_empty_group_becomes_what_its_next_member_is() -> None:
     one.beat()
     one.leave()
     later = coordinator.join(protocols=wants())
-    assert kind(coordinator)[0] == "Classic"
+    assert kind(coordinator)[0] == "classic"
     coordinator.pass_time(DELAY_MS)
     coordinator.leave(coordinator.joined(later))
     assert coordinator.do(DescribeClassicGroup(GROUP)).state == "Empty"
     one.beat()
     assert one.indexes == [0, 1, 2, 3]
-    assert kind(coordinator) == ("Consumer", "Stable")
+    assert kind(coordinator) == ("consumer", "Stable")
 
 
 def test_offsets_stay_with_a_group_that_changes_its_kind() -> None:
@@ -318,7 +318,7 @@ def test_offsets_stay_with_a_group_that_changes_its_kind() -> None:
     coordinator.do(CommitOffsets(GROUP, (OffsetToCommit("topic", 0, 5),)))
     Consumer(coordinator, "one", "topic").beat()
     assert [value.offset for _, value in coordinator.state.offsets.of_group(GROUP)] == [5]
-    assert kind(coordinator) == ("Consumer", "Stable")
+    assert kind(coordinator) == ("consumer", "Stable")
 
 
 def test_a_static_member_changes_its_protocol_and_with_it_the_group() -> None:
@@ -328,14 +328,14 @@ def test_a_static_member_changes_its_protocol_and_with_it_the_group() -> None:
     coordinator.pass_time(1000)
     member = Classic(coordinator, instance_id="static")
     place = member.joined()
-    assert (place.error, kind(coordinator)) == (ErrorCode.NONE, ("Classic", "Stable"))
+    assert (place.error, kind(coordinator)) == (ErrorCode.NONE, ("classic", "Stable"))
     member.sync()
     assert member.has == [0, 1, 2, 3]
     with pytest.raises(KafkaError):
         modern.beat()
     again = Consumer(coordinator, "newer", "topic", instance_id="static")
     again.beat()
-    assert (again.indexes, kind(coordinator)[0]) == ([0, 1, 2, 3], "Consumer")
+    assert (again.indexes, kind(coordinator)[0]) == ([0, 1, 2, 3], "consumer")
 
 
 def test_a_group_that_changed_its_kind_survives_its_leader() -> None:
