@@ -209,7 +209,8 @@ def decommission(
     else:
         _say_carried(session, carried)
         if is_gone:
-            session.output.say(f"Broker {node} is no longer part of the cluster: stop its process")
+            rest = ": stop its process" if cluster.brokers[node].is_up else ""
+            session.output.say(f"Broker {node} is no longer part of the cluster{rest}")
     return worst(len(carried.moved), len(carried.refused))
 
 

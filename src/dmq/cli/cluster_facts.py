@@ -70,8 +70,8 @@ class Partition:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Fewer in sync than there should be."""
-        return len(self.isr) < len(self.replicas)
+        """Fewer in sync than there should be. What is down is not, whatever was said of it last."""
+        return any(node not in self.isr or node in self.offline for node in self.replicas)
 
     @property
     def is_led_as_preferred(self) -> bool:

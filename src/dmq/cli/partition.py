@@ -65,7 +65,7 @@ def recover(
         if outcome.code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
             raise CommandError(
                 f"{partition} can't be recovered: {outcome.message or outcome.name}",
-                hint="At least one broker that has a replica must be up.",
+                hint="Bring the brokers back that have its replicas: then nothing is lost.",
             )
         leader = _await_leader(wire, where)
     if session.output.json:
