@@ -133,6 +133,7 @@ class FakeBroker:
                 None,
                 self.node.timers,
                 lambda: self.now,
+                self.forwarding.submit,
             ),
             QuorumReport(
                 self.node.me,

@@ -19,6 +19,7 @@ from dmq.broker.replicas import Replicas
 from dmq.errors import DmqError
 from dmq.machines.commands import ReassignmentDone, UnregisterBroker
 from dmq.machines.machine import Command
+from dmq.machines.records import Order
 from dmq.machines.state import ClusterState
 from dmq.machines.targets import finished, group_target, may_leave, metadata_voters
 from dmq.types import Voter
@@ -76,9 +77,21 @@ class Controller:
         """Tell groups which voters the metadata want."""
         state = self._state()
         for partition in partitions:
+            placed = state.partition(partition.topic_id, partition.index)
+            if placed is not None and placed.order is not None:
+                self._obey(partition, placed.order, now)
             target = group_target(state, partition.topic_id, partition.index)
             if target and target != partition.replica.target:
                 partition.replica.set_target(target, now)
+
+    def _obey(self, partition: Partition, order: Order, now: int) -> None:
+        """An operator said who goes on with this partition alone."""
+        if not partition.replica.ordered(order.leader, order.epoch, now):
+            log.warning(
+                "%r can't lead from epoch %d on, as was ordered: order it again",
+                partition,
+                order.epoch,
+            )
 
     def _aim_metadata(self, now: int) -> None:
         replica = self._metadata.replica

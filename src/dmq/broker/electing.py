@@ -2,11 +2,15 @@
 
 A preferred election asks the partition's leader, wherever it is, to hand over to the first of its
 replicas, and is done when the table of leaders says so. Many are asked at once, each by itself.
-An unclean election needs what no broker may decide alone, and is refused while it can't be done safely.
+An unclean one is an operator's order, for a partition that too few of its voters are left of: the best
+survivor goes on alone, from an epoch that the metadata remember; records that only the lost had are lost.
 """
 
+import logging
 import struct
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from dmq.broker.answer import Answer, when_all
@@ -16,12 +20,23 @@ from dmq.broker.peers import Peers
 from dmq.broker.replicas import Replicas
 from dmq.broker.timers import Timers
 from dmq.errors import DmqError, ErrorCode, ProtocolError
+from dmq.machines.commands import Done, RecoverPartition
 from dmq.machines.state import ClusterState, PartitionState
-from dmq.types import NO_LEADER
+from dmq.types import NO_LEADER, Position, Voter
 
-TRANSFER = "transfer"
+log = logging.getLogger("dmq.broker")
+
+TRANSFER, POSITION = "transfer", "position"
+"""Verbs between brokers."""
+EPOCH_LEAP = 1000
+"""Those who are lost may have held elections that no survivor heard of; not so many."""
 _BODY = struct.Struct(">16sIi")  # topic, partition, node
+_POSITION = struct.Struct(">i16siiiq")  # node, directory, epoch; the end of the log
 _YES, _NO = b"\x01", b"\x00"
+
+
+class Submit(Protocol):
+    def __call__(self, command: RecoverPartition) -> Answer[Done]: ...
 
 
 class Electing:
@@ -36,6 +51,7 @@ class Electing:
         peers: Peers | None,
         timers: Timers,
         now: Callable[[], int],
+        submit: Submit,
     ) -> None:
         self._node_id = node_id
         self._state = state
@@ -44,8 +60,10 @@ class Electing:
         self._peers = peers
         self._timers = timers
         self._now = now
+        self._submit = submit
         if peers is not None:
             peers.serve(TRANSFER, self._serve)
+            peers.serve(POSITION, self._tell_position)
 
     def elect(
         self, kind: int, partitions: list[tuple[str, int]] | None, timeout_ms: int
@@ -81,8 +99,7 @@ class Electing:
         if kind != PREFERRED:
             if led.leader != NO_LEADER:
                 return _refused(name, index, ErrorCode.ELECTION_NOT_NEEDED, None)
-            text = "No replica may lead without a majority of its voters."
-            return _refused(name, index, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
+            return self._save(name, topic.topic_id, index, placed, timeout_ms)
         if led.leader == placed.replicas[0]:
             return _refused(name, index, ErrorCode.ELECTION_NOT_NEEDED, None)
         return self._prefer(name, topic.topic_id, index, placed, led.leader, timeout_ms)
@@ -110,6 +127,68 @@ class Electing:
             self._timers.at(self._now() + max(timeout_ms, 1), handover.give_up)
         return handover.answer
 
+    # --- unclean -------------------------------------------------------------------------------
+
+    def _save(
+        self, name: str, topic_id: UUID, index: int, placed: PartitionState, timeout_ms: int
+    ) -> Answer[Elected]:
+        """Let the best survivor go on alone: whoever of those that can be asked has most."""
+        body = _BODY.pack(topic_id.bytes, index, 0)
+        asked: list[Answer[bytes]] = []
+        for node in placed.members:
+            if node == self._node_id:
+                asked.append(self._tell_position(node, body))
+            elif self._peers is not None and node in self._peers.linked():
+                asked.append(self._peers.call(node, POSITION, body, timeout_ms))
+        answer: Answer[Elected] = Answer()
+        result = Elected(name, index)
+
+        def told() -> None:
+            best = _best(asked)
+            if best is None:
+                code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+                text = "No replica of it can be reached."
+                answer.resolve(result._replace(code=code, message=text))
+                return
+            order = RecoverPartition(topic_id, index, best.voter, best.epoch_seen + EPOCH_LEAP)
+            log.warning(
+                "%s-%d goes on with what broker %d has, up to offset %d, by an operator's order",
+                name,
+                index,
+                best.voter.node,
+                best.end.offset,
+            )
+            self._submit(order).on_done(partial(ordered, best.voter.node))
+
+        def ordered(heir: int, done: Answer[Done]) -> None:
+            try:
+                done.get()
+            except DmqError as error:
+                answer.resolve(result._replace(code=error.code, message=str(error)))
+                return
+            handover = _Handover(self._leadership, (topic_id, index), heir, result)
+            handover.asked(Answer.of(_YES))
+            handover.answer.on_done(answer.follow)
+            if not handover.answer.is_done:
+                self._timers.at(self._now() + max(timeout_ms, 1), handover.give_up)
+
+        when_all(asked, told)
+        return answer
+
+    def _tell_position(self, node: int, body: bytes) -> Answer[bytes]:
+        """How much of a partition we have; nothing, if we have no log of it. Raises ProtocolError."""
+        if len(body) != _BODY.size:
+            raise ProtocolError(f"{len(body)} bytes name no partition")
+        raw, index, _ = _BODY.unpack(body)
+        local = self._replicas.by_id.get(UUID(bytes=raw))
+        partition = None if local is None else local.partitions.get(index)
+        if partition is None or not partition.replica.core.voters:
+            return Answer.of(b"")
+        replica = partition.replica
+        end, me = replica.core.end, replica.me
+        said = _POSITION.pack(me.node, me.directory.bytes, replica.core.epoch, *end)
+        return Answer.of(said)
+
     def _serve(self, node: int, body: bytes) -> Answer[bytes]:
         """Hand a partition over, if we lead it and the heir is in sync. Raises ProtocolError."""
         if len(body) != _BODY.size:
@@ -123,6 +202,31 @@ class Electing:
         voters = [voter for voter in replica.in_sync(now) if voter.node == heir]
         is_begun = bool(voters) and replica.transfer(voters[0], now)
         return Answer.of(_YES if is_begun else _NO)
+
+
+class _Survivor(NamedTuple):
+    """A replica that can be asked: who it is, and how much it has."""
+
+    end: Position
+    voter: Voter
+    epoch_seen: int
+
+
+def _best(asked: list[Answer[bytes]]) -> _Survivor | None:
+    """Whoever has most; with the highest epoch that any of them has seen."""
+    found: list[_Survivor] = []
+    for answer in asked:
+        try:
+            said = answer.get()
+        except DmqError:
+            continue
+        if len(said) == _POSITION.size:
+            node, directory, epoch, *end = _POSITION.unpack(said)
+            voter = Voter(node, UUID(bytes=directory))
+            found.append(_Survivor(Position(*end), voter, max(epoch, end[0])))
+    if not found:
+        return None
+    return max(found)._replace(epoch_seen=max(one.epoch_seen for one in found))
 
 
 class _Handover:

@@ -83,6 +83,7 @@ class Housekeeping:
     def _retain_some(self, now: int) -> None:
         for _ in range(min(SLICE, len(self._queue))):
             partition, config = self._queue.pop()
+            partition.expire_producers(now)
             if config.deletes and self._is_open_to(partition):
                 try:
                     self._retain(partition, config, now)

@@ -201,6 +201,11 @@ class Partition:
     def forget(self, waiter: FetchWaiter) -> None:
         self.replica.forget(waiter)
 
+    def expire_producers(self, wall: int) -> None:
+        """Forget some of the producers that are silent for too long."""
+        if self.book is not None:
+            self.book.expire(wall, self._now())
+
     def snapshot(self) -> dict[str, Any]:
         """For people: what `dmq doctor` and logs show of a partition."""
         return {"partition": f"{self.topic}-{self.index}", **self.replica.snapshot()}

@@ -28,6 +28,8 @@ LOAD_BYTES = 8 * 1024 * 1024
 """Read in steps of this size."""
 INLINE_BYTES = 1024 * 1024
 """A log that is no longer is read at once, in the loop."""
+GUARD_MS = 5 * 60 * 1000
+"""Longer than any producer waits for its first batch of a transaction."""
 COMMIT_MARKER = 1
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
@@ -97,11 +99,17 @@ class ProducerBook:
 
     def check(self, header: BatchHeader) -> Verdict:
         """May this batch be appended? Raises KafkaError."""
-        verified = NOT_VERIFIED
-        if len(self.guards) and header.is_transactional:
-            verified = self.guards.verified(header.producer_id, header.producer_epoch)
+        if not len(self.guards) or not header.is_transactional:
+            return self.state.check(header)
+        verified = self.guards.verified(header.producer_id, header.producer_epoch)
+        verdict = self.state.check(header, verified)
+        if verdict is None:
             self.guards.check_order(header.producer_id, header.base_sequence)
-        return self.state.check(header, verified)
+        return verdict
+
+    def has_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether the log vouches for a producer's transaction."""
+        return self._state is not None and self._state.has_open(producer_id, epoch)
 
     def check_own(self, header: BatchHeader) -> None:
         """The same for a coordinator's batch in a producer's name. Raises KafkaError."""
@@ -125,10 +133,11 @@ class ProducerBook:
         """Up to there readers of committed transactions may read. Raises KafkaError."""
         return self.state.last_stable_offset(self._replica.high_watermark)
 
-    def expire(self, wall: int) -> None:
-        """Forget some of those who are silent for too long."""
+    def expire(self, wall: int, now: int) -> None:
+        """Forget some of those who are silent for too long, and leave that nobody used."""
         if self._state is not None:
             self._state.expire(wall)
+            self.guards.expire(now - GUARD_MS)
 
     # --- what became of the log (Book) ---------------------------------------------------------
 

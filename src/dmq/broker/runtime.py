@@ -333,6 +333,7 @@ class Runtime:
                 peers,
                 timers,
                 steady_ms,
+                self.forwarding.submit,
             ),
             QuorumReport(
                 self.node.me,

@@ -274,7 +274,9 @@ class TransactionCoordinators:
             except DmqError as error:
                 answer.fail(error)
                 return
-            if book.guards.vouch(producer_id, token, version):
+            if book.guards.vouch(producer_id, token, version) or book.has_open(
+                producer_id, producer_epoch
+            ):
                 answer.resolve(None)
             else:
                 answer.fail(

@@ -26,6 +26,7 @@ from dmq.machines.commands import (
     ProducerIds,
     Reassigned,
     ReassignmentDone,
+    RecoverPartition,
     RegisterBroker,
     Registered,
     TopicCreated,
@@ -36,7 +37,11 @@ from dmq.machines.commands import (
 )
 from dmq.machines.configs import alter_configs
 from dmq.machines.machine import Command, Outcome, Record
-from dmq.machines.reassignments import alter_reassignments, reassignment_done
+from dmq.machines.reassignments import (
+    alter_reassignments,
+    reassignment_done,
+    recover_partition,
+)
 from dmq.machines.records import (
     ClusterRecord,
     Fact,
@@ -115,6 +120,9 @@ class ClusterMachine:
     def _reassignment_done(self, command: ReassignmentDone) -> Outcome[Done]:
         return reassignment_done(self.state, command)
 
+    def _recover_partition(self, command: RecoverPartition) -> Outcome[Done]:
+        return recover_partition(self.state, command)
+
     def _alter_configs(self, command: AlterConfigs) -> Outcome[list[ConfigAltered]]:
         return alter_configs(self.state, self.rules, command)
 
@@ -182,6 +190,7 @@ _HANDLERS: dict[type, Callable[[ClusterMachine, Any], Outcome[Any]]] = {
     CreatePartitions: ClusterMachine._create_partitions,
     AlterReassignments: ClusterMachine._alter_reassignments,
     ReassignmentDone: ClusterMachine._reassignment_done,
+    RecoverPartition: ClusterMachine._recover_partition,
     AlterConfigs: ClusterMachine._alter_configs,
     AllocateProducerIds: ClusterMachine._allocate_producer_ids,
     UpdateFeatures: ClusterMachine._update_features,

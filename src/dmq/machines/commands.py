@@ -12,7 +12,7 @@ from uuid import UUID
 from dmq.errors import KafkaError
 from dmq.machines.machine import Command
 from dmq.machines.records import Endpoint, FeatureRange
-from dmq.types import NIL_UUID
+from dmq.types import NIL_UUID, Voter
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,6 +198,21 @@ class ReassignmentDone(Command[Done]):
     topic_id: UUID
     partition: int
     replicas: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecoverPartition(Command[Done]):
+    """An operator's order: `leader` goes on with a partition alone, from `epoch` on, because too many
+    of its voters are lost. Records that only they had are lost with them.
+
+    Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REQUEST (an order for this
+    epoch, or a later one, was given before).
+    """
+
+    topic_id: UUID
+    partition: int
+    leader: Voter
+    epoch: int
 
 
 class AlterOp(enum.IntEnum):

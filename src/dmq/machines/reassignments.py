@@ -7,6 +7,7 @@ the target once more keeps both: a broker that was wanted for a while is removed
 the cluster's state, changes nothing; codes are Kafka's. Called by `cluster.py`.
 """
 
+import dataclasses
 from collections import Counter
 from uuid import UUID
 
@@ -17,9 +18,10 @@ from dmq.machines.commands import (
     Reassigned,
     Reassignment,
     ReassignmentDone,
+    RecoverPartition,
 )
 from dmq.machines.machine import Outcome, Record
-from dmq.machines.records import PartitionRecord, encode
+from dmq.machines.records import Order, PartitionRecord, encode
 from dmq.machines.state import ClusterState, PartitionState
 from dmq.machines.topics import check_replicas
 
@@ -94,13 +96,14 @@ def _checked_target(
 def moved(placed: PartitionState, target: tuple[int, ...]) -> PartitionState:
     """What is known of a partition once it is wanted elsewhere."""
     if not placed.is_moving and sorted(target) == sorted(placed.replicas):
-        return PartitionState(target, placed.founders)
+        return PartitionState(target, placed.founders, order=placed.order)
     before = dict.fromkeys((*placed.members, *placed.previous))
     return PartitionState(
         replicas=target,
         founders=placed.founders,
         previous=placed.previous or placed.replicas,
         removing=tuple([node for node in before if node not in target]),
+        order=placed.order,
     )
 
 
@@ -113,11 +116,36 @@ def reassignment_done(state: ClusterState, command: ReassignmentDone) -> Outcome
         or sorted(placed.replicas) != sorted(command.replicas)
     ):
         return Outcome(Done(), [])
-    settled = PartitionState(placed.replicas, placed.founders)
+    settled = PartitionState(placed.replicas, placed.founders, order=placed.order)
     return Outcome(Done(), [encode(_record(command.topic_id, command.partition, settled))])
 
 
 def _record(topic_id: UUID, index: int, placed: PartitionState) -> PartitionRecord:
     return PartitionRecord(
-        topic_id, index, placed.replicas, placed.founders, placed.previous, placed.removing
+        topic_id,
+        index,
+        placed.replicas,
+        placed.founders,
+        placed.previous,
+        placed.removing,
+        placed.order,
     )
+
+
+def recover_partition(state: ClusterState, command: RecoverPartition) -> Outcome[Done]:
+    """Remember an operator's order. Raises KafkaError."""
+    placed = state.partition(command.topic_id, command.partition)
+    if placed is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition.")
+    if command.leader.node not in placed.members:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Broker {command.leader.node} has no replica of this partition.",
+        )
+    if placed.order is not None and command.epoch <= placed.order.epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"An order for epoch {placed.order.epoch} was given before; {command.epoch} is not later.",
+        )
+    ordered = dataclasses.replace(placed, order=Order(command.leader, command.epoch))
+    return Outcome(Done(), [encode(_record(command.topic_id, command.partition, ordered))])

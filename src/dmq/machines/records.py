@@ -108,6 +108,13 @@ class TopicRecord:
     name: str | None
 
 
+class Order(NamedTuple):
+    """An operator's order: this replica goes on with a partition alone, from this epoch on."""
+
+    leader: Voter
+    epoch: int
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartitionRecord:
     """Where a partition is meant to live. `replicas` None: nowhere any more.
@@ -121,6 +128,7 @@ class PartitionRecord:
     founders: tuple[Voter, ...] = ()
     previous: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    order: "Order | None" = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -272,6 +280,9 @@ def _encode_partition(fact: PartitionRecord) -> Record:
             body["previous"] = fact.previous
         if fact.removing:
             body["removing"] = fact.removing
+        if fact.order is not None:
+            (node, directory), epoch = fact.order
+            body["order"] = [node, directory.hex, epoch]
         value = _value("partition", **body)
     return Record(f"partition/{fact.topic_id.hex}/{fact.index}".encode(), value)
 
@@ -292,7 +303,15 @@ def _decode_partition(rest: str, body: dict[str, Any] | None) -> Fact:
         tuple([Voter(node, UUID(directory)) for node, directory in founders]),
         tuple(body.get("previous", ())),
         tuple(body.get("removing", ())),
+        _order(body.get("order")),
     )
+
+
+def _order(raw: list[Any] | None) -> Order | None:
+    if raw is None:
+        return None
+    node, directory, epoch = raw
+    return Order(Voter(node, UUID(directory)), epoch)
 
 
 def _encode_config(fact: ConfigRecord) -> Record:

@@ -18,6 +18,7 @@ from dmq.machines.records import (
     ConfigRecord,
     Fact,
     FeatureRecord,
+    Order,
     PartitionRecord,
     ProducerIdsRecord,
     RegistrationsRecord,
@@ -37,12 +38,14 @@ class PartitionState:
     founders    the voters that its log began with; never changed
     previous    while it is being moved: where it was before, and returns to if that is cancelled
     removing    while it is being moved: brokers that are not meant to have it, but still may
+    order       the last word of an operator on who goes on with it alone, after a majority was lost
     """
 
     replicas: tuple[int, ...] = ()
     founders: tuple[Voter, ...] = ()
     previous: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    order: Order | None = None
 
     @property
     def is_moving(self) -> bool:
@@ -201,7 +204,9 @@ class ClusterState:
         if fact.replicas is not None:
             while len(partitions) <= fact.index:
                 partitions.append(PartitionState())
-            placed = PartitionState(fact.replicas, fact.founders, fact.previous, fact.removing)
+            placed = PartitionState(
+                fact.replicas, fact.founders, fact.previous, fact.removing, fact.order
+            )
             partitions[fact.index] = placed
             self._count(placed, 1)
             if placed.is_moving:
