@@ -3,7 +3,8 @@
 Under load with acks=all, over and over, the broker that leads most is killed with -9, paused, cut off, or
 stopped in order. Time counts from that moment until a record that was sent later is acknowledged, for the
 slowest of the partitions that it led. Three measures:
-    cluster   a prober without patience of its own (see `prober`): what the brokers need
+    cluster   what the brokers need: the first write by anybody, a prober without patience of its own (see
+              `prober`) among them
     attentive librdkafka told to look soon (socket.timeout.ms=1000, metadata each 200 ms)
     default   librdkafka as it comes; after a pause or a cut it waits for its own 60 s, so it is not asked
 For an orderly stop it is the longest time between two acknowledgements around it.
@@ -188,7 +189,11 @@ class Meter:
         probers = [Prober(TOPIC, partition, addresses) for partition in partitions]
         try:
             self._wait(lambda: all(p.wrote_at for p in probers), f"writes go on after {mode}")
-            measured = {"cluster": max(p.wrote_at or 0.0 for p in probers) - began}
+            firsts = [
+                min([probe.wrote_at or 0.0, *self._acks_of(partition, began)])
+                for probe, partition in zip(probers, partitions, strict=True)
+            ]
+            measured = {"cluster": max(firsts) - began}
             for name in asked:
                 stream = self._streams[name]
                 self._wait(
@@ -202,6 +207,10 @@ class Meter:
                 prober.stop()
             self._end(mode, victim)
         return measured
+
+    def _acks_of(self, partition: int, since: float) -> list[float]:
+        firsts = [stream.first_ack(partition, since) for stream in self._streams.values()]
+        return [first for first in firsts if first is not None]
 
     def _begin(self, mode: str, victim: int) -> None:
         if mode == "kill":
