@@ -18,7 +18,8 @@ FENCED_SINCE = 4
 
 
 def handle(service: TransactingService, call: Call, request: InitProducerIdRequest) -> None:
-    if (request.producer_id == -1) is not (request.producer_epoch == -1):
+    has_id, has_epoch = request.producer_id != -1, request.producer_epoch != -1
+    if request.transactional_id == "" or has_id is not has_epoch:
         call.reply(_refusal(ErrorCode.INVALID_REQUEST))
         return
     if request.transactional_id is None:
