@@ -168,9 +168,7 @@ def test_producers_wait_while_the_journal_is_full(
             sending.cancel()
             free.set()
             await until(lambda: runtime.store.pressure < 1, "it is cleaned")
-            await until(
-                lambda: len(offsets) > seen or runtime.backlog.count == 0, "it goes on"
-            )
+            await until(lambda: len(offsets) > seen or runtime.backlog.count == 0, "it goes on")
             await client.writer.drain()
             await until(lambda: runtime.backlog.count == 0, "all are durable")
             assert offsets == list(range(len(offsets)))

@@ -17,7 +17,6 @@ from dmq.broker.multiraft.replica import Replica
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.guards import VerificationGuards
-from dmq.machines.producers.rules import NOT_VERIFIED
 from dmq.machines.producers.state import ProducerState, Verdict
 from dmq.records import BatchHeader, iterate, scan
 from dmq.types import Position
