@@ -5,7 +5,7 @@ The checkers of the simulator watch throughout; what is asserted here is what th
 """
 
 import pytest
-from sim.mutants import ANY_SESSION, broken
+from sim.mutants import ANY_SESSION, MATCH_STAYS, Patch, broken
 from sim.stage import Stage
 
 from dmq.errors import ErrorCode
@@ -199,8 +199,9 @@ def test_frames_of_a_former_life_count_for_nothing() -> None:
     stage.settle()
 
 
-def test_frames_of_a_former_life_would_be_noticed() -> None:
-    with broken(ANY_SESSION), pytest.raises(AssertionError):
+@pytest.mark.parametrize("patches", [ANY_SESSION, MATCH_STAYS])
+def test_frames_of_a_former_life_would_be_noticed(patches: tuple[Patch, ...]) -> None:
+    with broken(patches), pytest.raises(AssertionError):
         test_frames_of_a_former_life_count_for_nothing()
 
 
