@@ -4,7 +4,7 @@ Each gives the metadata machine a command and answers when that is committed and
 to wait for, when it is true on this broker too. The values that go in and come out are the machine's.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -43,6 +43,9 @@ from dmq.machines.machine import Command
 
 R = TypeVar("R")
 
+PORTION = 200
+"""Partitions made by one command: a few dozen milliseconds of work."""
+
 TOPIC = ResourceType.TOPIC
 BROKER = ResourceType.BROKER
 BROKER_LOGGER = ResourceType.BROKER_LOGGER
@@ -64,6 +67,20 @@ class Named(Protocol):
 
 
 N = TypeVar("N", bound=Named)
+
+
+def _portions(topics: list[NewTopic]) -> Iterator[tuple[NewTopic, ...]]:
+    """Topics of about PORTION partitions at a time; at least one portion."""
+    portion: list[NewTopic] = []
+    size = 0
+    for topic in topics:
+        portion.append(topic)
+        size += max(topic.partitions, len(topic.assignments), 1)
+        if size >= PORTION:
+            yield tuple(portion)
+            portion, size = [], 0
+    if portion or not topics:
+        yield tuple(portion)
 
 
 class Admin:
@@ -92,16 +109,41 @@ class Admin:
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Answer[list[TopicCreated]]:
         """Create topics; the answer comes when their partitions take records here."""
-        config = self._settings().effective
-        created = self._submit(
-            CreateTopics(
-                tuple(topics),
-                validate_only,
-                default_partitions=config.num_partitions,
-                default_replication_factor=config.default_replication_factor,
-            )
-        )
+        created: Answer[list[TopicCreated]] = Answer()
+        portions = list(_portions(list(topics)))
+        self._create_rest(portions, [], created, validate_only=validate_only)
         return created if validate_only else self._when_serving(created)
+
+    def _create_rest(
+        self,
+        portions: list[tuple[NewTopic, ...]],
+        results: list[TopicCreated],
+        created: Answer[list[TopicCreated]],
+        *,
+        validate_only: bool,
+    ) -> None:
+        """One command after the other: each topic succeeds or fails by itself, and a command for
+        thousands of partitions would hold up everybody for longer than links can wait."""
+        if not portions:
+            created.resolve(results)
+            return
+        config = self._settings().effective
+        command = CreateTopics(
+            portions[0],
+            validate_only,
+            default_partitions=config.num_partitions,
+            default_replication_factor=config.default_replication_factor,
+        )
+
+        def done(answer: Answer[list[TopicCreated]]) -> None:
+            try:
+                results.extend(answer.get())
+            except DmqError as error:
+                created.fail(error)
+                return
+            self._create_rest(portions[1:], results, created, validate_only=validate_only)
+
+        self._submit(command).on_done(done)
 
     def auto_create(self, names: list[str]) -> Answer[dict[str, KafkaError | None]]:
         """Create topics with the broker's defaults; what went wrong with each, if anything."""

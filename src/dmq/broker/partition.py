@@ -37,7 +37,6 @@ class Partition:
         "book",
         "index",
         "intake",
-        "log",
         "replica",
         "topic",
         "topic_id",
@@ -56,7 +55,6 @@ class Partition:
         self.topic, self.index = tp
         self.topic_id = topic_id
         self.replica = replica
-        self.log: Log = replica.log
         self.intake = intake
         self._now = now
         self._backlog = backlog
@@ -67,6 +65,11 @@ class Partition:
         return f"Partition({self.topic}-{self.index}, epoch={self.leader_epoch})"
 
     # --- what it is --------------------------------------------------------------------------
+
+    @property
+    def log(self) -> Log:
+        """The replica's, which may begin again with another one."""
+        return self.replica.log
 
     @property
     def leader_epoch(self) -> int:
@@ -86,11 +89,11 @@ class Partition:
 
     @property
     def log_start_offset(self) -> int:
-        return self.log.log_start
+        return self.replica.log.log_start
 
     @property
     def log_end_offset(self) -> int:
-        return self.log.end_offset
+        return self.replica.log.end_offset
 
     @property
     def is_serving(self) -> bool:

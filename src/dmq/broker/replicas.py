@@ -35,10 +35,14 @@ METADATA_OVERRIDES = {
 """The metadata log's settings; not open to change."""
 
 
+OPENED_MAX = 50
+"""Partitions opened per pass of the loop: some dozen milliseconds."""
+
+
 class LocalTopic:
     """A topic as far as it lives here."""
 
-    __slots__ = ("config", "count", "intake", "name", "partitions", "topic_id")
+    __slots__ = ("config", "count", "intake", "name", "partitions", "topic_id", "wanted")
 
     def __init__(self, name: str, topic_id: UUID, config: TopicConfig) -> None:
         self.name = name
@@ -49,6 +53,8 @@ class LocalTopic:
         """Those that have a replica here."""
         self.count = 0
         """Of all its partitions, wherever they live."""
+        self.wanted: dict[int, PartitionState] = {}
+        """Those that are to have a replica here, and have none yet."""
 
 
 class Replicas:
@@ -69,6 +75,12 @@ class Replicas:
         self.settings = settings
         self.topics: dict[str, LocalTopic] = {}
         self.by_id: dict[UUID, LocalTopic] = {}
+        self.on_more: Callable[[], None] | None = None
+        """Called when partitions are left to be opened: `open_some`, soon. None: all are at once."""
+        self.on_opened: Callable[[LocalTopic], None] = lambda local: None
+        """Called when all partitions of a topic that had to wait are open."""
+        self._unopened: dict[LocalTopic, None] = {}
+        self._opened_now = 0
         self.version = 0
         """Grows whenever a topic comes, goes or changes."""
 
@@ -136,10 +148,48 @@ class Replicas:
             is_here = index in local.partitions
             if self._node.me.node in placed.members:
                 if not is_here:
-                    local.partitions[index] = self._open(local, index, placed)
+                    local.wanted[index] = placed
             elif is_here:
                 del local.partitions[index]
                 self._node.leave_group(topic.topic_id, index)
+            else:
+                local.wanted.pop(index, None)
+        if local.wanted:
+            self._open_wanted(local)
+
+    def _open_wanted(self, local: LocalTopic) -> None:
+        """Open its partitions, now or in the passes of the loop that follow: one costs a fraction of
+        a millisecond, and while thousands are opened the links to other brokers must not fall silent."""
+        if self.on_more is None:
+            self._open_up_to(local, len(local.wanted))
+            return
+        if not self._unopened and self._opened_now < OPENED_MAX:
+            self._open_up_to(local, OPENED_MAX - self._opened_now)
+        if local.wanted:
+            self._unopened[local] = None
+            self.on_more()
+
+    def _open_up_to(self, local: LocalTopic, count: int) -> None:
+        for index in list(local.wanted)[:count]:
+            local.partitions[index] = self._open(local, index, local.wanted.pop(index))
+            self._opened_now += 1
+
+    def open_some(self) -> None:
+        """Another pass of the loop: open a few of the partitions that wait for it."""
+        self._opened_now = 0
+        while self._unopened and self._opened_now < OPENED_MAX:
+            local = next(iter(self._unopened))
+            if self.by_id.get(local.topic_id) is local:
+                self._open_up_to(local, OPENED_MAX - self._opened_now)
+            if not local.wanted or self.by_id.get(local.topic_id) is not local:
+                del self._unopened[local]
+                self.on_opened(local)
+        if self._unopened and self.on_more is not None:
+            self.on_more()
+
+    @property
+    def has_unopened(self) -> bool:
+        return bool(self._unopened)
 
     def _configure(self, local: LocalTopic, config: TopicConfig) -> None:
         local.config, local.intake = config, Intake(config)

@@ -77,6 +77,8 @@ HAND_OVER_PATIENCE_S = 3.0
 """How long it waits for other brokers to take its leaderships."""
 PREFERRED_MS = 10_000
 """A preferred replica leads again when its broker has been up for this long."""
+OPEN_PAUSE_S = 0.005
+"""Between two handfuls of new partitions."""
 POLL_S = 0.005
 TELL_S = 5.0
 """A start that waits for others says so this often."""
@@ -162,6 +164,7 @@ class Runtime:
         self._turn_ended = asyncio.Event()
         self._tick: asyncio.TimerHandle | None = None
         self._incarnation = uuid.uuid4()
+        self._is_opening = False
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -394,8 +397,14 @@ class Runtime:
         else:
             await self._register(identity)
         self.leadership.begin(self.service.broker_epoch)
+        if self._entrance is not None:
+            self.replicas.on_more = self._open_more
+            self.replicas.on_opened = self._topic_changed
         self._changes.loaded()
         self._turn_now()
+        await self._until(lambda: not self.replicas.has_unopened, "opening partitions")
+        self.replicas.on_more = self._open_more
+        self.replicas.on_opened = self._topic_changed
         log.info("recovered %s", self.store.recovery)
         for uid in self.store.recovery.damaged:
             log.error("log %d is damaged; it is kept as it is and not served", uid)
@@ -487,6 +496,18 @@ class Runtime:
             self.fail(FencedError(f"another process is broker {me} now, or it was unregistered"))
             return
         self.controller.changed(steady_ms())
+
+    def _open_more(self) -> None:
+        """Partitions wait to be opened: a few after the turns that the last few caused."""
+        if not self._is_opening:
+            self._is_opening = True
+            self._loop.call_later(OPEN_PAUSE_S, self._open_some)
+
+    def _open_some(self) -> None:
+        self._is_opening = False
+        if self.failure is None:
+            with self._or_fail():
+                self.replicas.open_some()
 
     def _topic_changed(self, local: LocalTopic) -> None:
         self.controller.aim(local.partitions.values(), steady_ms())
