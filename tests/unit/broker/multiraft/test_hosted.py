@@ -1,0 +1,177 @@
+"""A machine on a replicated log: followers read along, a deposed leader's state is what is committed.
+A partition's producers on it: known again by whoever leads next."""
+
+from typing import Any
+
+from unit.broker.multiraft.wiring import Broker, World
+
+from dmq.broker.answer import Answer
+from dmq.broker.host import MachineHost
+from dmq.broker.multiraft.replica import NotLeaderError
+from dmq.broker.producing import ProducerBook
+from dmq.errors import ErrorCode
+from dmq.machines.machine import Command, Outcome, Record
+from dmq.machines.producers.state import Duplicate
+from dmq.records import Record as LogRecord
+from dmq.records import build_batch, read_header
+
+
+class Put(Command[int]):
+    """Remember a word; the answer is how many there were before."""
+
+    def __init__(self, word: bytes) -> None:
+        self.word = word
+
+
+class Words:
+    """A machine that remembers words."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def handle(self, command: Command[Any], now: int) -> Outcome[Any]:
+        assert isinstance(command, Put)
+        return Outcome(len(self.seen), [Record(command.word, b"")])
+
+    def apply(self, record: Record) -> None:
+        self.seen.append(record.key)
+
+    def reset(self) -> None:
+        self.seen = []
+
+
+class Hosts:
+    """One host for each broker of a world, and what each announced."""
+
+    def __init__(self, world: World) -> None:
+        self.machines = {broker: Words() for broker in world.brokers.values()}
+        self.announced: dict[Broker, list[bytes]] = {
+            broker: [] for broker in world.brokers.values()
+        }
+        self.hosts = {broker: self._host(world, broker) for broker in world.brokers.values()}
+
+    def _host(self, world: World, broker: Broker) -> MachineHost:
+        machine, told = self.machines[broker], self.announced[broker]
+        return MachineHost(
+            machine,
+            broker.replica,
+            reset=machine.reset,
+            on_committed=lambda records: told.extend(record.key for record in records),
+            now=lambda: world.now,
+        )
+
+    def put(self, broker: Broker, word: bytes) -> Answer[int]:
+        return self.hosts[broker].submit(Put(word), 1_700_000_000_000)
+
+
+def test_followers_apply_what_is_committed_and_no_more() -> None:
+    world = World(3)
+    leader = world.elected()
+    hosts = Hosts(world)
+    answer = hosts.put(leader, b"a")
+    assert hosts.machines[leader].seen == [b"a"], "at once, on the leader"
+    assert hosts.announced[leader] == []
+    assert not answer.is_done
+    world.pass_time(300)
+    assert answer.get() == 0
+    assert all(machine.seen == [b"a"] for machine in hosts.machines.values())
+    assert all(told == [b"a"] for told in hosts.announced.values())
+
+
+def test_a_follower_takes_no_command() -> None:
+    world = World(3)
+    leader = world.elected()
+    hosts = Hosts(world)
+    refused = hosts.put(world.others(leader)[0], b"a")
+    try:
+        refused.get()
+    except NotLeaderError as error:
+        assert error.leader == leader.me
+    else:
+        raise AssertionError("a follower handled a command")
+
+
+def test_a_deposed_leader_forgets_what_was_not_committed() -> None:
+    world = World(3)
+    old = world.elected()
+    hosts = Hosts(world)
+    hosts.put(old, b"kept")
+    world.pass_time(300)
+    for other in world.others(old):
+        world.cut(old.number, other.number)
+    lost = hosts.put(old, b"lost")
+    readers: list[bool] = []
+    hosts.hosts[old].when_settled(readers.append)
+    world.settle()
+    assert hosts.machines[old].seen == [b"kept", b"lost"]
+    world.until(lambda: not old.replica.is_leader)
+    assert hosts.machines[old].seen == [b"kept"], "nobody may be shown the rest"
+    assert readers == [False], "whoever read it must read again"
+    new = next(broker for broker in world.others(old) if broker.replica.is_leader)
+    hosts.put(new, b"next")
+    world.heal()
+    world.pass_time(500)
+    assert all(machine.seen == [b"kept", b"next"] for machine in hosts.machines.values())
+    assert hosts.announced[old] == [b"kept", b"next"]
+    assert lost.is_done
+
+
+def test_a_new_leader_has_applied_the_whole_log_before_it_handles_anything() -> None:
+    world = World(3)
+    old = world.elected()
+    hosts = Hosts(world)
+    for word in (b"a", b"b", b"c"):
+        hosts.put(old, word)
+    world.pass_time(300)
+    old.kill()
+    world.until(lambda: any(broker.replica.is_leader for broker in world.others(old)))
+    new = next(broker for broker in world.others(old) if broker.replica.is_leader)
+    answer = hosts.put(new, b"d")
+    world.pass_time(300)
+    assert answer.get() == 3
+
+
+# --- producers ------------------------------------------------------------------------------------
+
+
+class Inline:
+    def submit(self, work: Any, done: Any) -> None:
+        work()
+        done(None)
+
+
+def idempotent(sequence: int) -> memoryview:
+    record = LogRecord(0, 1_700_000_000_000, b"k", b"v")
+    return memoryview(
+        build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    )
+
+
+def test_the_next_leader_knows_a_duplicate() -> None:
+    world = World(3)
+    old = world.elected()
+    books = {
+        broker: ProducerBook(broker.replica, Inline(), 10**9) for broker in world.brokers.values()
+    }
+    batch = idempotent(0)
+    header = read_header(batch)
+    assert books[old].check(header) is None
+    append = old.replica.append(batch, -1, -1, world.now)
+    books[old].appended(header._replace(base_offset=append.base_offset), append.position)
+    codes: list[ErrorCode] = []
+    append.on_done = codes.append
+    assert isinstance(books[old].check(header), Duplicate)
+    world.pass_time(300)
+    assert codes == [ErrorCode.NONE]
+    old.kill()
+    world.until(lambda: any(broker.replica.is_leader for broker in world.others(old)))
+    new = next(broker for broker in world.others(old) if broker.replica.is_leader)
+    world.pass_time(200)
+    duplicate = books[new].check(header)
+    assert duplicate is not None
+    assert duplicate.base_offset == append.base_offset
+    again = new.replica.await_again(duplicate.base_offset, -1, duplicate.position, world.now)
+    told: list[ErrorCode] = []
+    again.on_done = told.append
+    world.pass_time(200)
+    assert told == [ErrorCode.NONE]
