@@ -42,9 +42,10 @@ class RaftSettings:
     window: int = 8
     """Appends under way to one follower. Too low: the link idles for a round trip; too high: more
     memory at a slow follower. The caller bounds the bytes of each."""
-    turn_ms: int = 100
-    """A learner is at the end of the log if it catches up with what the end was within this: "one
-    turn" as a leader can see it, a round trip and a sync."""
+    turn_ms: int = 500
+    """A learner is at the end of the log if it catches up with what the end was within this: a round
+    trip and a sync, or an election's time (Raft thesis 4.2.1). Too low: on a slow disk no learner ever
+    becomes a voter; too high: one that holds up commits may."""
     promote_ms: int = 1000
     """A learner that stayed at the end for this long becomes a voter. Too low: one that is about to
     fall behind would hold up commits."""

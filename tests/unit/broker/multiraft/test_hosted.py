@@ -3,6 +3,7 @@ A partition's producers on it: known again by whoever leads next."""
 
 from typing import Any
 
+import pytest
 from unit.broker.multiraft.wiring import Broker, World
 
 from dmq.broker.answer import Answer
@@ -83,12 +84,9 @@ def test_a_follower_takes_no_command() -> None:
     leader = world.elected()
     hosts = Hosts(world)
     refused = hosts.put(world.others(leader)[0], b"a")
-    try:
+    with pytest.raises(NotLeaderError) as caught:
         refused.get()
-    except NotLeaderError as error:
-        assert error.leader == leader.me
-    else:
-        raise AssertionError("a follower handled a command")
+    assert caught.value.leader == leader.me
 
 
 def test_a_deposed_leader_forgets_what_was_not_committed() -> None:
