@@ -191,7 +191,7 @@ def _partition(
     sizes: Mapping[tuple[int, str, int], int],
 ) -> Partition:
     where = (name, info.id)
-    leader = info.leader.id
+    leader = _leader(info)
     return Partition(
         partition=info.id,
         leader=leader,
@@ -203,6 +203,11 @@ def _partition(
     )
 
 
+def _leader(info: Any) -> int:
+    """The leader's number; -1 without one, for which librdkafka gives nothing at all."""
+    return -1 if info.leader is None else int(info.leader.id)
+
+
 def _sizes(session: Session, topics: Sequence[TopicDescription]) -> dict[tuple[int, str, int], int]:
     if not session.is_plain:
         return {}
@@ -210,7 +215,7 @@ def _sizes(session: Session, topics: Sequence[TopicDescription]) -> dict[tuple[i
         p.leader.id: (p.leader.id, p.leader.host, p.leader.port)
         for d in topics
         for p in d.partitions
-        if p.leader.id >= 0
+        if _leader(p) >= 0
     }
     return partition_sizes(leaders.values(), {d.name: len(d.partitions) for d in topics})
 
@@ -220,7 +225,7 @@ def _offsets(
 ) -> dict[tuple[str, int], int]:
     """Offsets of the partitions that have a leader to ask; the others are left out."""
     wanted = {
-        TopicPartition(d.name, p.id): spec for d in topics for p in d.partitions if p.leader.id >= 0
+        TopicPartition(d.name, p.id): spec for d in topics for p in d.partitions if _leader(p) >= 0
     }
     if not wanted:
         return {}

@@ -9,13 +9,13 @@ and answered when it is there, so that the first answer is already the right one
 There is no authorizer: everybody may do everything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
 from dmq.broker.answer import Answer
 from dmq.broker.service import Service
-from dmq.broker.views import PartitionView, TopicView
+from dmq.broker.views import BrokerView, PartitionView, TopicView
 from dmq.doors.call import Call
 from dmq.doors.kafka_api import operations
 from dmq.errors import DmqError, ErrorCode, KafkaError
@@ -130,6 +130,15 @@ def is_led(view: PartitionView) -> bool:
     return view.leader >= 0 and view.leader not in view.offline
 
 
+def controller(service: Service, brokers: Iterable[BrokerView]) -> int:
+    """Where clients send what is for the controller: the metadata leader if it is up. Else to us: each
+    broker passes such requests on, and clients that know no controller would not even ask (librdkafka
+    waits for one before it describes a topic). Kafka names any broker that is up."""
+    leader = service.controller_id
+    is_up = any(broker.node_id == leader and not broker.is_fenced for broker in brokers)
+    return leader if is_up else service.identity.node_id
+
+
 def _reply_all(
     service: Service, call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> None:
@@ -162,13 +171,11 @@ def _response(
         for topic in topics:
             topic.topic_authorized_operations = operations.ON_TOPICS
     is_asked = request.include_cluster_authorized_operations
+    brokers = service.brokers(call.connection.door.listener)
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(broker.node_id, broker.host, broker.port, broker.rack)
-            for broker in service.brokers(call.connection.door.listener)
-        ],
+        brokers=[MetadataResponseBroker(*broker[:4]) for broker in brokers],
         cluster_id=service.cluster_id,
-        controller_id=service.controller_id,
+        controller_id=controller(service, brokers),
         topics=topics,
         cluster_authorized_operations=operations.ON_CLUSTER if is_asked else operations.NOT_ASKED,
     )

@@ -6,6 +6,7 @@
 from dmq.broker.service import Service
 from dmq.doors.call import Call
 from dmq.doors.kafka_api import operations
+from dmq.doors.kafka_api.k03_metadata import controller
 from dmq.errors import ErrorCode
 from dmq.wire.messages.k60_describe_cluster import (
     DescribeClusterBroker,
@@ -21,16 +22,14 @@ def handle(service: Service, call: Call, request: DescribeClusterRequest) -> Non
         call.reply(_refusal(request.endpoint_type))
         return
     asked = request.include_cluster_authorized_operations
+    brokers = service.brokers(
+        call.connection.door.listener, with_fenced=request.include_fenced_brokers
+    )
     call.reply(
         DescribeClusterResponse(
             cluster_id=service.cluster_id,
-            controller_id=service.controller_id,
-            brokers=[
-                DescribeClusterBroker(*broker)
-                for broker in service.brokers(
-                    call.connection.door.listener, with_fenced=request.include_fenced_brokers
-                )
-            ],
+            controller_id=controller(service, brokers),
+            brokers=[DescribeClusterBroker(*broker) for broker in brokers],
             cluster_authorized_operations=operations.ON_CLUSTER if asked else operations.NOT_ASKED,
         )
     )

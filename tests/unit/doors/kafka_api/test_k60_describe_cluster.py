@@ -1,5 +1,6 @@
 """DescribeCluster with several brokers, one of them down."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,10 @@ DOWN = BrokerView(2, "h2", 9092, "r2", is_fenced=True)
 
 class Service:
     cluster_id = "c"
-    controller_id = 3
+    identity = SimpleNamespace(node_id=1)
+
+    def __init__(self, controller_id: int = 3) -> None:
+        self.controller_id = controller_id
 
     def brokers(self, listener: str, *, with_fenced: bool = False) -> list[BrokerView]:
         return sorted([*UP, DOWN]) if with_fenced else UP
@@ -46,3 +50,9 @@ def test_a_broker_that_is_down_is_told_to_whoever_asks_for_it() -> None:
 def test_this_is_the_door_of_a_broker() -> None:
     assert described(2, CONTROLLERS).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
     assert described(2, 9).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+@pytest.mark.parametrize("leader", [2, -1])
+def test_without_a_metadata_leader_that_is_up_requests_for_it_come_here(leader: int) -> None:
+    request = DescribeClusterRequest(False, BROKERS, True)
+    assert answer(handle, Service(leader), 60, 2, request).controller_id == 1
