@@ -26,7 +26,7 @@ from dmq.machines.groups.consumer_changes import (
     remove_member,
     session_timer,
 )
-from dmq.machines.groups.consumer_group import ConsumerGroup, MemberState
+from dmq.machines.groups.consumer_group import ConsumerGroup, ConsumerState, MemberState
 from dmq.machines.groups.consumer_heartbeats import (
     NOBODY,
     check_instance,
@@ -59,7 +59,8 @@ def join(ctx: Context, group: ConsumerGroup, command: JoinGroup, work: Work) -> 
     assign_if_due(ctx, draft, work)
     current = follow_target(ctx, draft, member_id, _owned(ctx, wants), work)
     if is_last:
-        to_classic(ctx, draft, work)
+        is_settled = draft.group.state is ConsumerState.STABLE
+        to_classic(ctx, draft, work, is_settled=is_settled)
     else:
         rejoin, session = (
             timer(group.group_id, member_id) for timer in (rejoin_timer, session_timer)

@@ -140,6 +140,8 @@ class GroupMachine:
                 group.pending_syncs = dict.fromkeys(group.members)
                 timer = rebalancing.sync_timer(group)
                 context.timers.set(timer, now + group.rebalance_timeout_ms)
+            elif value.leader is None:  # It was a consumer group, and nobody assigned since.
+                rebalancing.prepare(context, group, work)
         self._start_consumers(work)
         self._set_expiry(now)
         return work.outcome(None, self._codec)

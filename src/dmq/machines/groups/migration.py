@@ -6,9 +6,11 @@ the last member of the consumer protocol is gone. `group.consumer.migration.poli
 both or none.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
 from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.groups.assignors import pack
 from dmq.machines.groups.classic_group import COMPLETING, EMPTY, ClassicGroup, Member
 from dmq.machines.groups.commands import Joined, Protocol, Synced
 from dmq.machines.groups.consumer_changes import (
@@ -46,7 +48,7 @@ from dmq.machines.groups.rebalancing import (
     sync_timer,
 )
 from dmq.machines.groups.rebalancing import session_timer as classic_session_timer
-from dmq.machines.groups.reconciling import Epochs, hold, partitions_of
+from dmq.machines.groups.reconciling import Epochs, held, hold, partitions_of
 from dmq.machines.groups.work import Work
 
 
@@ -177,12 +179,16 @@ def may_downgrade(
 def downgrade_without(ctx: Context, draft: Draft, member_id: str, work: Work) -> None:
     """A member left and only classic ones are left: they rebalance by themselves."""
     remove_member(ctx, draft, member_id)
-    group = to_classic(ctx, draft, work)
-    prepare(ctx, group, work)
+    to_classic(ctx, draft, work, is_settled=False)
 
 
-def to_classic(ctx: Context, draft: Draft, work: Work) -> ClassicGroup:
-    """A consumer group whose members are all classic, as a classic group with their targets."""
+def to_classic(ctx: Context, draft: Draft, work: Work, *, is_settled: bool) -> None:
+    """A consumer group whose members are all classic, as a classic group.
+
+    What members have is what they are recorded with, not what they were to have: the group may become
+    a consumer group again before they have heard of anything. Unless all is settled they must
+    rebalance; a generation without a leader says so to the next coordinator.
+    """
     old = draft.group
     group = ClassicGroup(old.group_id)
     for member_id, member in old.members.items():
@@ -202,18 +208,22 @@ def to_classic(ctx: Context, draft: Draft, work: Work) -> ClassicGroup:
         )
     group.settle_as(old.group_epoch, work.wall_ms)
     for member_id, found in group.members.items():
-        found.assignment = assignment_bytes(
-            ctx, old.targets.get(member_id, ()), found.metadata(group.protocol)
-        )
+        current = old.current(member_id)
+        has = pack((*held(current.assigned), *held(current.pending_revocation)))
+        found.assignment = assignment_bytes(ctx, has, found.metadata(group.protocol))
     for member_id in list(old.members):
         remove_member(ctx, draft, member_id)
     bury_consumer(draft.group, work)
     ctx.topics_seen.pop(old.group_id, None)
-    work.write(group.fact())
+    fact = group.fact()
+    assert fact.value is not None
+    leader = fact.value.leader if is_settled else None
+    work.write(fact._replace(value=dataclasses.replace(fact.value, leader=leader)))
     ctx.live[old.group_id] = group
     for found in group.members.values():
         renew_session(ctx, group, found, work)
-    return group
+    if not is_settled:
+        prepare(ctx, group, work)
 
 
 def assignment_bytes(ctx: Context, partitions: Partitions, metadata: bytes) -> bytes:
