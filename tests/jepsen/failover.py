@@ -1,8 +1,8 @@
 """How long writes stop when a leader goes: `python -m tests.jepsen.failover --kills 100`.
 
 Under load with acks=all, over and over, the broker that leads most is killed with -9, paused, cut off, or
-stopped in order. Time counts from that moment until a record that was sent later is acknowledged, for the
-slowest of the partitions that it led. Three measures:
+stopped in order. Time counts from that moment until a record that was sent after it is acknowledged, for
+the slowest of the partitions that it led. Three measures:
     cluster   what the brokers need: the first write by anybody, a prober without patience of its own (see
               `prober`) among them
     attentive librdkafka told to look soon (socket.timeout.ms=1000, metadata each 200 ms)
@@ -186,21 +186,22 @@ class Meter:
         asked = ("default", "attentive") if mode == "kill" else ("attentive",)
         began = time.monotonic()
         self._begin(mode, victim)
+        since = time.monotonic()  # What was sent while it began may still have got through.
         probers = [Prober(TOPIC, partition, addresses) for partition in partitions]
         try:
             self._wait(lambda: all(p.wrote_at for p in probers), f"writes go on after {mode}")
             firsts = [
-                min([probe.wrote_at or 0.0, *self._acks_of(partition, began)])
+                min([probe.wrote_at or 0.0, *self._acks_of(partition, since)])
                 for probe, partition in zip(probers, partitions, strict=True)
             ]
             measured = {"cluster": max(firsts) - began}
             for name in asked:
                 stream = self._streams[name]
                 self._wait(
-                    lambda s=stream: all(s.first_ack(p, began) for p in partitions),
+                    lambda s=stream: all(s.first_ack(p, since) for p in partitions),
                     f"the {name} client goes on after {mode}",
                 )
-                acks = [stream.first_ack(p, began) or 0.0 for p in partitions]
+                acks = [stream.first_ack(p, since) or 0.0 for p in partitions]
                 measured[name] = max(acks) - began
         finally:
             for prober in probers:
