@@ -4,6 +4,10 @@ import os
 import warnings
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("dmq", deadline=None)  # A busy machine is no failure.
+settings.load_profile("dmq")
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas, at import, with a function that Python 3.11 calls deprecated.

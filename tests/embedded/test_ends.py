@@ -245,7 +245,7 @@ def test_a_full_disk_ends_the_connection_of_a_producer_without_answers(
             def full(*args: object) -> None:
                 raise OSError(errno.ENOSPC, "no space left")
 
-            monkeypatch.setattr(layout.Layout, "_write", full)
+            monkeypatch.setattr(layout.Layout, "_opened", full)
             client.produce("t", batches.build([b"v"]), acks=0)
             assert await client.is_closed_by_peer()
             code, _ = await other.produced(other.produce("t", batches.build([b"v"])))

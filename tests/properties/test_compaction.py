@@ -96,7 +96,7 @@ class World:
             base_sequence=-1 if producer < 0 else partition.log_end_offset,
         )
         # As it was when the topic was not compacted yet: then records without keys were taken.
-        base = partition.append_own(batch).base_offset
+        base = partition.replica.append(memoryview(batch), -1, -1, self.broker.now).base_offset
         for record in records:
             self.written[base + record.offset] = record._replace(offset=base + record.offset)
         header = next(iter(scan(batch)))[1]
