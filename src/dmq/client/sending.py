@@ -44,7 +44,7 @@ OnDelivery = Callable[[KafkaError | None, "RawMessage[Any, Any]"], None]
 log = logging.getLogger("dmq.client")
 librdkafka_log = logging.getLogger("dmq.client.librdkafka")
 
-START_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 20.0
 """How long `start` waits for a broker's first answer."""
 
 SLICE_S = 0.2
@@ -272,13 +272,23 @@ def made(make: Callable[[], Any]) -> Any:
 def await_broker(raw: Any, servers: object, trouble: Trouble) -> None:
     """Wait for a first answer. Raises ConnectionFailedError."""
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not raw.cluster_id(timeout=SLICE_S):
+    while not _answers(raw):
         if time.monotonic() >= deadline:
             raise ConnectionFailedError(
                 f"no broker answered at {servers} within {START_TIMEOUT_S:.0f} s. Is one running "
                 f"there? (`dmq up` starts one.){trouble}",
                 retriable=True,
             )
+
+
+def _answers(raw: Any) -> bool:
+    """Whether a broker has told its cluster's name, which is in the first answer of every broker."""
+    try:
+        return bool(raw.cluster_id(timeout=SLICE_S))
+    except KafkaException as raised:
+        if raised.args[0].code() == KafkaError._TIMED_OUT:
+            return False
+        raise translate_raised(raised, "connect") from raised
 
 
 def outcome(error: KafkaError | None, raw: "RawMessage[Any, Any]") -> RecordMetadata | ClientError:
