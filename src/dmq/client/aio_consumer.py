@@ -60,13 +60,16 @@ class AsyncConsumer:
         on_lost: OnRebalanceAsync | None = None,
     ) -> None:
         """Share these topics with the group, or all whose whole name matches the pattern."""
+        on_assign_there, on_revoke_there, on_lost_there = map(
+            self._on_loop, (on_assign, on_revoke, on_lost)
+        )
         await self._call(
             lambda: self.consumer.subscribe(
                 topics,
                 pattern=pattern,
-                on_assign=self._on_loop(on_assign),
-                on_revoke=self._on_loop(on_revoke),
-                on_lost=self._on_loop(on_lost),
+                on_assign=on_assign_there,
+                on_revoke=on_revoke_there,
+                on_lost=on_lost_there,
             )
         )
 
@@ -148,9 +151,15 @@ class AsyncConsumer:
             self._fetch = asyncio.ensure_future(self._call(self.consumer.fetch, wait_s, limit))
             self._fetch.add_done_callback(self._brought)
         fetch = self._fetch
-        await asyncio.shield(fetch)
+        try:
+            await asyncio.shield(fetch)
+        finally:
+            if fetch.done():  # Its own callback may be behind us, if it was done before we came.
+                self._brought(fetch)
 
     def _brought(self, fetch: "asyncio.Future[list[Message]]") -> None:
+        if self._fetch is not fetch:
+            return  # Somebody has seen it already.
         self._fetch = None
         if fetch.cancelled() or fetch.exception() is not None:
             return
