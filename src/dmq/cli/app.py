@@ -19,6 +19,8 @@ _MODULES = {
     "topic": "dmq.cli.topic",
     "produce": "dmq.cli.produce",
     "consume": "dmq.cli.consume",
+    "group": "dmq.cli.group",
+    "txn": "dmq.cli.txn",
     "cluster": "dmq.cli.cluster",
     "partition": "dmq.cli.partition",
     "doctor": "dmq.cli.doctor",

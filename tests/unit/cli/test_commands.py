@@ -14,6 +14,8 @@ from dmq.cli.exits import Exit
 
 GROUPS = {
     "topic": ["create", "list", "describe", "alter", "delete"],
+    "group": ["list", "describe", "delete", "reset-offsets", "delete-offsets"],
+    "txn": ["list", "describe", "abort"],
     "cluster": ["status", "rebalance", "decommission", "transfer-leader", "elect"],
     "partition": ["recover"],
     "config": ["list", "show", "set", "unset", "describe"],
