@@ -7,11 +7,13 @@ plain functions or coroutines; they run on the loop, and may call this consumer.
 """
 
 import asyncio
+import functools
 import inspect
+import queue
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,6 +25,7 @@ from dmq.client.rebalances import OnRebalance
 from dmq.types import TopicPartition
 
 T = TypeVar("T")
+_Calls = queue.SimpleQueue[Callable[[], None] | None]
 OnRebalanceAsync = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
 _POLL_SLICE_S = 0.05
@@ -40,7 +43,8 @@ class AsyncConsumer:
         """Under way, maybe left behind by a poll that was cancelled."""
         self._left: deque[Message] = deque()
         """Fetched and not handed out yet."""
-        self._is_in_callback = False
+        self._calls: _Calls | None = None
+        """While a callback runs, which the thread waits for: what the thread does meanwhile."""
         self._is_closed = False
 
     async def start(self) -> Self:
@@ -89,17 +93,22 @@ class AsyncConsumer:
             return None
         loop = asyncio.get_running_loop()
 
-        async def run(partitions: list[TopicPartition]) -> None:
-            answer = callback(partitions)
-            if inspect.isawaitable(answer):
-                await answer
+        async def run(partitions: list[TopicPartition], calls: _Calls) -> None:
+            self._calls = calls
+            try:
+                answer = callback(partitions)
+                if inspect.isawaitable(answer):
+                    await answer
+            finally:
+                self._calls = None  # On the loop, where calls are made: none comes after the end.
+                calls.put(None)
 
         def wait(partitions: list[TopicPartition]) -> None:
-            self._is_in_callback = True
-            try:
-                asyncio.run_coroutine_threadsafe(run(partitions), loop).result()
-            finally:
-                self._is_in_callback = False
+            calls: _Calls = queue.SimpleQueue()
+            done = asyncio.run_coroutine_threadsafe(run(partitions, calls), loop)
+            while (call := calls.get()) is not None:
+                call()
+            done.result()
 
         return wait
 
@@ -122,15 +131,16 @@ class AsyncConsumer:
                 return messages
             wait_s = max(0.0, min(_POLL_SLICE_S, deadline - loop.time()))
             await self._bring(wait_s, limit)
-            if not self._left and loop.time() >= deadline:
-                return []
+            if loop.time() >= deadline:
+                return self._take(limit)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Message after message, for ever. Messages count as read one by one."""
         while True:
-            for message in self._take(1):
+            messages = self._take(1)
+            for message in messages:
                 yield message
-            if not self._left:
+            if not messages:
                 await self._bring(_POLL_SLICE_S, self.config.max_poll_records)
 
     def _take(self, limit: int) -> list[Message]:
@@ -218,7 +228,7 @@ class AsyncConsumer:
     async def _go(
         self, partitions: Partitions | None, call: Callable[..., None], *arguments: Any
     ) -> None:
-        if not self._is_in_callback:  # There, the fetch is what waits for us.
+        if self._calls is None:  # There, the fetch is what waits for us.
             await self._settle()
         await self._call(call, *arguments)
         moved = {m.topic_partition for m in self._left} if partitions is None else partitions
@@ -264,12 +274,23 @@ class AsyncConsumer:
         await self.close(is_done=error is None)
 
     async def _call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run it in the consumer's thread; from a callback, which that thread waits for, in another."""
-        thread = None if self._is_in_callback else self._thread
+        """Run it in the consumer's thread, also while that waits for a callback (librdkafka would
+        let another thread wait until the callback has ended)."""
         loop = asyncio.get_running_loop()
+        if self._calls is not None:
+            answer: Future[T] = Future()
+            self._calls.put(functools.partial(_answer, answer, function, *arguments))
+            return await asyncio.wrap_future(answer)
         try:
-            return await loop.run_in_executor(thread, function, *arguments)
+            return await loop.run_in_executor(self._thread, function, *arguments)
         except RuntimeError as error:
             if self._is_closed:
                 raise ClosedError("this consumer is closed; make a new one to read more") from error
             raise
+
+
+def _answer(answer: "Future[T]", function: Callable[..., T], *arguments: Any) -> None:
+    try:
+        answer.set_result(function(*arguments))
+    except BaseException as error:  # noqa: BLE001  Told to the coroutine that waits for it.
+        answer.set_exception(error)
