@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,6 +100,23 @@ def member(request: pytest.FixtureRequest, cli: Cli, topic: str) -> Iterator[tup
 def offsets(cli: Cli, group: str) -> dict[int, int]:
     [told] = cli.json("group", "describe", group)["groups"]
     return {each["partition"]: each["committed_offset"] for each in told["partitions"]}
+
+
+def watched(cli: Cli, group: str, looks: int) -> list[str]:
+    """What `describe --watch` prints until Ctrl-C comes in the pause after so many looks."""
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == looks:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dmq.cli.group.time", SimpleNamespace(sleep=pause))
+        command = ("group", "describe", group, "--watch", "--interval", "0.5", "--json")
+        text = cli(*command, code=Exit.INTERRUPTED)
+    assert pauses == [0.5] * looks
+    return text.splitlines()
 
 
 def test_a_group_from_its_members_to_its_deletion(
@@ -195,6 +213,8 @@ def test_offsets_go_where_they_are_sent(cli: Cli, topic: str) -> None:
     ):
         cli("group", "reset-offsets", group, *wrong, "--execute", code=code)
     assert offsets(cli, group) == {0: 0, 1: 0}
+    looks = [json.loads(line) for line in watched(cli, group, looks=3)]
+    assert [look["groups"][0]["lag"] for look in looks] == [20, 20, 20]
     [mine] = [e for e in cli.json("group", "list")["groups"] if e["group"] == group]
     assert (mine["state"], mine["protocol"]) == ("Empty", "")
     cli("group", "delete", group, "--yes")

@@ -220,7 +220,7 @@ def abort(
     By --partition and --start-offset or --producer-id, an abort marker is written into that one
     partition (WriteTxnMarkers), past the coordinator. This is for a transaction that hangs: the
     partition waits for its end and no coordinator knows it any more, so that readers of committed
-    records are stuck. `dmq txn describe` and `dmq topic describe` help to find it.
+    records are stuck. If none began there, the command says which are open in the partition.
     """
     has_place = any(given is not None for given in (partition, start_offset, producer_id))
     if (name is not None) == has_place or (has_place and partition is None):
