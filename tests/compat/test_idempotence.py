@@ -10,11 +10,13 @@ import pytest
 from compat import batches, topics
 from compat.clients.client import Client, Record
 from compat.conftest import NewTopic
+from compat.eventually import eventually
 from compat.matrix import every
 from compat.requests import fetch, produce
 from compat.wire import NONE, Connection
 from kafka.protocol.producer import InitProducerIdRequest
 
+COORDINATOR_LOAD_IN_PROGRESS = 14
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
 # Where a batch says who made it (magic 2).
@@ -28,7 +30,13 @@ def producer_id(connection: Connection) -> int:
     request = InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
-    answer = connection.call(request, 4)
+
+    def told() -> Any:
+        # A broker that has just begun has no ids yet, and asks for patience.
+        answer = connection.call(request, 4)
+        return None if answer.error_code == COORDINATOR_LOAD_IN_PROGRESS else answer
+
+    answer = eventually(told, "the broker has producer ids")
     assert answer.error_code == NONE
     return int(answer.producer_id)
 
