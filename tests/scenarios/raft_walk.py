@@ -102,7 +102,9 @@ class Walk:
     def __init__(self, seed: int, profile: Profile) -> None:
         self.rng = rng = random.Random(seed)
         self.profile = profile
-        settings = RaftSettings(window=rng.choice([1, 2, 4]), retry_ms=200, promote_ms=200)
+        settings = RaftSettings(
+            window=rng.choice([1, 2, 4]), retry_ms=200, turn_ms=100, promote_ms=200
+        )
         self.cluster = Cluster(
             profile.voters_count,
             rng.randint(profile.learners_min, profile.learners_max),

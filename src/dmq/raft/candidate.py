@@ -35,6 +35,7 @@ class Standing:
 def canvass(s: State, now: int) -> None:
     """Ask whether we could win (Raft thesis 9.6)."""
     s.role = Role.PRE_CANDIDATE
+    s.attempts += 1
     s.standing = Standing()
     s.standing.grants[s.me] = not s.is_recovering
     for voter in s.voters:

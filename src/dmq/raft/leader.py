@@ -45,6 +45,7 @@ def lead(s: State, voters: tuple[Voter, ...], now: int, *, is_unclean: bool) -> 
     s.standing = None
     s.leader, s.is_leader_live = s.me, True
     s.leaderless_since = None
+    s.attempts = 0
     # Our log is what the group has from now on, so there is nothing left to recover.
     s.is_recovering, s.heal_goal = False, None
     s.unclean_elections += is_unclean

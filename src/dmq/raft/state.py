@@ -30,6 +30,11 @@ class Role(Enum):
     LEADER = "leader"
 
 
+ATTEMPTS_ALIKE = 3
+"""So many attempts are made at the first pace: most elections that fail are won at once then."""
+DOUBLINGS_MAX = 2
+
+
 class State:
     """See the module."""
 
@@ -39,6 +44,7 @@ class State:
         "_is_in_turn",
         "ack_is_due",
         "acked",
+        "attempts",
         "barred_epoch",
         "deadline",
         "dice",
@@ -91,6 +97,8 @@ class State:
         self.is_leader_live = False
         """Whether its link lives and it claims the group: then nobody gets our pre-vote."""
         self.leaderless_since: int | None = None
+        self.attempts = 0
+        """How often we asked for votes in vain since there was a leader."""
         self.waiting_since = 0
         """When the present wait for an election began."""
         self.deadline: int | None = None
@@ -212,6 +220,7 @@ class State:
             self.leader = leader
         self.is_leader_live = True
         self.leaderless_since = None
+        self.attempts = 0
         self.deadline = None
 
     def lose_leader(self, now: int) -> None:
@@ -267,9 +276,11 @@ class State:
             self.waiting_since = since
 
     def retry_delay(self) -> int:
-        """How long to wait before standing again."""
+        """How long to wait before standing again: longer after each attempt, up to a bound, so that
+        thousands of groups which ask at once let each other's questions be answered."""
         settings = self.settings
-        return settings.election_ms + self.rank() * settings.rank_ms + self._jitter()
+        times = 1 << min(self.attempts // ATTEMPTS_ALIKE, DOUBLINGS_MAX)
+        return settings.election_ms * times + self.rank() * settings.rank_ms + self._jitter()
 
     def _jitter(self) -> int:
         return self.dice.randrange(self.settings.jitter_ms + 1)
