@@ -1,6 +1,6 @@
 """Transactional producers: three libraries behind one face.
 
-confluent-kafka and kafka-python speak version 2 where the broker offers it, aiokafka version 1.
+All three speak version 1 of transactions (their epochs stay); version 2 is the Java client's.
 Errors come out as `Fenced` when the library says that a newer producer has taken over, and as the
 library's own otherwise. Called by the transaction tests.
 """
