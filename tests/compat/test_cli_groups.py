@@ -19,6 +19,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from dmq.cli.app import run
 from dmq.cli.exits import Exit
+from dmq.cli.group_facts import _by_librdkafka
+from dmq.cli.session import Session
 
 pytestmark = pytest.mark.compat
 
@@ -217,4 +219,9 @@ def test_offsets_go_where_they_are_sent(cli: Cli, topic: str) -> None:
     assert [look["groups"][0]["lag"] for look in looks] == [20, 20, 20]
     [mine] = [e for e in cli.json("group", "list")["groups"] if e["group"] == group]
     assert (mine["state"], mine["protocol"]) == ("Empty", "")
+    # The way that is taken where our own requests can't go, over TLS.
+    listed, problems = _by_librdkafka(Session(cli.bootstrap, {}))
+    assert problems == []
+    [same] = [each for each in listed if each.group == group]
+    assert same.as_json() == mine | {"coordinator": None}
     cli("group", "delete", group, "--yes")

@@ -121,8 +121,8 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
         session = session_of(given)
         session.reach(_PATIENCE_S)
-        future = session.admin().list_consumer_groups(request_timeout=_PATIENCE_S)
-        groups = future.result().valid
+        admin = session.admin()  # A client that nobody holds ends, and its questions with it.
+        groups = admin.list_consumer_groups(request_timeout=_PATIENCE_S).result().valid
     except (CommandError, KafkaException):
         return []
     present = ctx.params.get("names") or []

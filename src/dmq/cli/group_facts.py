@@ -188,7 +188,8 @@ def _by_wire(session: Session) -> tuple[list[Listed], list[str]]:
 
 
 def _by_librdkafka(session: Session) -> tuple[list[Listed], list[str]]:
-    future = session.admin().list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S)
+    admin = session.admin()  # A client that nobody holds ends, and its questions with it.
+    future = admin.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S)
     result = asked(session, "Listing groups", future.result)
     groups = [
         Listed(
