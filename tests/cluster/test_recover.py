@@ -1,0 +1,78 @@
+"""A partition whose majority is gone: an operator's order lets the last replica go on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from compat.eventually import eventually
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from dmq.testing import Cluster
+
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
+
+TOPIC = "saved"
+
+
+def produce(bootstrap: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for value in values:
+        producer.produce(TOPIC, value)
+    assert producer.flush(60) == 0
+
+
+def read(bootstrap: str, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    found: list[bytes] = []
+
+    def more() -> bool:
+        found.extend(m.value() for m in consumer.consume(500, 0.2) if not m.error())
+        return len(found) >= count
+
+    eventually(more, f"{count} records are read", 60)
+    consumer.close()
+    return found
+
+
+def recover(cluster: Cluster) -> dict[str, object]:
+    command = [sys.executable, "-m", "dmq", "partition", "recover", f"{TOPIC}:0"]
+    done = subprocess.run(
+        [*command, "--yes", "--json", "-b", cluster.bootstrap],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def test_the_last_replica_goes_on_and_the_others_follow_when_they_return() -> None:
+    """Five brokers, so that the metadata keep their majority when two of a partition's three die."""
+    with Cluster(5, network="direct") as cluster:
+        cluster.wait_ready()
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        eventually(lambda: len(admin.list_topics(timeout=10).brokers) == 5, "all are up", 60)
+        (made,) = admin.create_topics([NewTopic(TOPIC, 1, 3)]).values()
+        made.result()
+
+        def seen() -> tuple[int, list[int], list[int]]:
+            partition = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions[0]
+            return partition.leader, partition.replicas, partition.isrs
+
+        eventually(lambda: len(seen()[2]) == 3, "all replicas are in sync", 60)
+        before = [b"%d" % n for n in range(100)]
+        produce(cluster.bootstrap, before)
+        leader, replicas, _ = seen()
+        lost = [node for node in replicas if node != leader]
+        for node in lost:
+            cluster.kill(node)
+        eventually(lambda: seen()[0] == -1, "nobody leads", 60)
+        assert recover(cluster)["leader"] == leader
+        after = [b"after %d" % n for n in range(10)]
+        produce(cluster.bootstrap, after)
+        assert read(cluster.bootstrap, 110) == before + after
+        for node in lost:
+            cluster.restart(node)
+        eventually(lambda: sorted(seen()[2]) == sorted(replicas), "all follow again", 60)
