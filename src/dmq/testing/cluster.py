@@ -27,7 +27,7 @@ from dmq.testing.defaults import DEFAULTS, START_PATIENCE_S, BrokerFailedError
 from dmq.testing.leash import Leash
 from dmq.testing.member import Member
 from dmq.testing.networks import CLIENTS, Direct, Network
-from dmq.testing.probe import PartitionView, View, view
+from dmq.testing.probe import PartitionView, View, metadata_voters, view
 
 STOP_PATIENCE_S = 30.0
 _LOOK_EACH_S = 0.02
@@ -313,14 +313,15 @@ class Cluster:
 
     def wait_ready(self, within_s: float = START_PATIENCE_S, *, in_sync: bool = False) -> None:
         """Until all running brokers know each other, a controller, and a running leader for every
-        partition; with `in_sync`, until every replica is in sync too. Raises BrokerFailedError."""
+        partition, and enough of them vote on the metadata; with `in_sync`, until every replica is
+        in sync too. Raises BrokerFailedError."""
         self._eventually(
             lambda: self._is_ready(in_sync), "the brokers are a working cluster", within_s
         )
 
     def _is_ready(self, in_sync: bool) -> bool:
         running, views = set(self.running), self.views()
-        if not running or views.keys() != running:
+        if not running or views.keys() != running or not self._has_voters(len(running)):
             return False
         return all(
             running <= seen.brokers
@@ -331,6 +332,14 @@ class Cluster:
             )
             for seen in views.values()
         )
+
+    def _has_voters(self, count: int) -> bool:
+        """Whether as many brokers vote on the metadata as so many are to have: else the loss of one
+        could be the loss of all."""
+        wanted = 1 if count < 3 else 3 if count < 5 else 5
+        with contextlib.suppress(OSError, ProtocolError):
+            return metadata_voters(self.member(self.running[0]).address) >= wanted
+        return False
 
     def _eventually(self, condition: Callable[[], Any], what: str, within_s: float) -> Any:
         deadline = time.monotonic() + within_s

@@ -36,6 +36,8 @@ class Proxied:
         self._listeners: dict[int, asyncio.Server] = {}
         self._gates: dict[tuple[int, int], asyncio.Event] = {}
         self._flows: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
+        """Every connection, so that none is left to the collector."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="dmq-proxy", daemon=True)
         self._thread.start()
@@ -104,9 +106,14 @@ class Proxied:
         for slot in list(self._listeners):
             await self._close(slot)
         await self._pass_by()
-        for task in self._flows:
-            task.cancel()
-        await asyncio.gather(*self._flows, return_exceptions=True)
+        # A connection that was just accepted is a task of asyncio's first, and then one of ours.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._flows:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await self._pass_by()
+        for writer in self._writers:
+            writer.transport.abort()
         await self._pass_by()
 
     @staticmethod
@@ -131,6 +138,7 @@ class Proxied:
     def _accept(
         self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        self._writers.append(writer)
         task = self._loop.create_task(self._carry(target, reader, writer))
         self._flows.add(task)
         task.add_done_callback(self._flows.discard)
@@ -148,6 +156,7 @@ class Proxied:
         try:
             await self._gate(source, target).wait()
             far_reader, far_writer = await asyncio.open_connection(place.host, place.peer_port)
+            self._writers.append(far_writer)
             there = self._flow(reader, far_writer, self._gate(source, target))
             back = self._flow(far_reader, writer, self._gate(target, source))
             async with asyncio.TaskGroup() as both:
