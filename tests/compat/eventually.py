@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], what: str, within_s: float = 15.0) -> T:
+def eventually(condition: Callable[[], T], what: str, within_s: float = 60.0) -> T:
     """The first truthy answer of `condition`; fails with `what` when there is none in time."""
     deadline = time.monotonic() + within_s
     while True:
