@@ -105,15 +105,15 @@ def test_a_broker_that_is_down_and_comes_back(cluster: Cluster, cli: Cli) -> Non
         def is_noticed() -> bool:
             told = cli.status()
             down = [broker["broker"] for broker in told["brokers"] if not broker["up"]]
-            assert "leaderless" in told, told
-            return 2 in down and names(told, "under_replicated") and not names(told, "leaderless")
+            # Other topics of these brokers may have had their only replica there.
+            return down == [2] and names(told, "under_replicated") and not names(told, "leaderless")
 
         eventually(is_noticed, "the others go on without it")
         cli("cluster", "status", "--check", code=Exit.FAILURE)
         assert is_whole(cli, topic)
     finally:
         cluster.restart(2)
-    eventually(lambda: not names(cli.status(), "under_replicated"), "it caught up")
+    eventually(lambda: cli.status()["healthy"], "it caught up")
 
 
 def test_leaders_go_where_they_are_wanted(cli: Cli) -> None:

@@ -9,6 +9,7 @@ stays silent). Clients are not behind it. Runs on a loop of its own in a thread 
 
 import asyncio
 import contextlib
+import socket
 import sys
 import threading
 from collections.abc import Coroutine
@@ -33,11 +34,11 @@ class Proxied:
     def __init__(self) -> None:
         self._places: dict[int, Place] = {}
         self._pids: dict[int, int] = {}
-        self._listeners: dict[int, asyncio.Server] = {}
+        self._listeners: dict[int, socket.socket] = {}
         self._gates: dict[tuple[int, int], asyncio.Event] = {}
         self._flows: set[asyncio.Task[None]] = set()
-        self._writers: list[asyncio.StreamWriter] = []
-        """Every connection, so that none is left to the collector."""
+        self._fresh: set[socket.socket] = set()
+        """Connections that no stream has taken over yet."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="dmq-proxy", daemon=True)
         self._thread.start()
@@ -91,34 +92,30 @@ class Proxied:
     # --- on the loop
 
     async def _listen(self, slot: int) -> None:
+        """By hand: a server of asyncio loses a connection that comes while it is being closed."""
         if slot not in self._listeners:
-            host, port = self._places[slot].peer_advertised
-            self._listeners[slot] = await asyncio.start_server(
-                lambda reader, writer: self._accept(slot, reader, writer), host, port
-            )
+            listener = socket.create_server(self._places[slot].peer_advertised)
+            listener.setblocking(False)
+            self._listeners[slot] = listener
+            self._loop.add_reader(listener, self._accept, slot, listener)
 
     async def _close(self, slot: int) -> None:
         listener = self._listeners.pop(slot, None)
         if listener is not None:
+            self._loop.remove_reader(listener)
             listener.close()
 
     async def _close_all(self) -> None:
         for slot in list(self._listeners):
             await self._close(slot)
-        await self._pass_by()
-        # A connection that was just accepted is a task of asyncio's first, and then one of ours.
-        while others := asyncio.all_tasks() - {asyncio.current_task()}:
-            for task in self._flows:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            await self._pass_by()
-        for writer in self._writers:
-            writer.transport.abort()
+        for task in self._flows:
+            task.cancel()
+        await asyncio.gather(*self._flows, return_exceptions=True)
         await self._pass_by()
 
     @staticmethod
     async def _pass_by() -> None:
-        """Let asyncio finish what it began: taking a connection, or closing one, takes it some passes."""
+        """Let asyncio finish what it began: closing a connection takes it some passes."""
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -135,28 +132,33 @@ class Proxied:
             self._gates[source, target].set()
         return self._gates[source, target]
 
-    def _accept(
-        self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._writers.append(writer)
-        task = self._loop.create_task(self._carry(target, reader, writer))
+    def _accept(self, target: int, listener: socket.socket) -> None:
+        try:
+            connection, (_, caller) = listener.accept()
+        except OSError:  # Whoever called is gone again.
+            return
+        connection.setblocking(False)
+        self._fresh.add(connection)
+        task = self._loop.create_task(self._carry(target, caller, connection))
         self._flows.add(task)
         task.add_done_callback(self._flows.discard)
-        # Also of a task that was cancelled before its first step.
-        task.add_done_callback(lambda _: writer.transport.abort())
+        task.add_done_callback(lambda _: self._drop_fresh(connection))
 
-    async def _carry(
-        self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def _drop_fresh(self, connection: socket.socket) -> None:
+        """Its task was cancelled before its first step."""
+        if connection in self._fresh:
+            self._fresh.discard(connection)
+            connection.close()
+
+    async def _carry(self, target: int, caller: int, connection: socket.socket) -> None:
         """One connection, until either end closes it."""
-        caller = writer.get_extra_info("peername")[1]
-        source = _slot_of(caller, self._pids)
-        place = self._places[target]
+        self._fresh.discard(connection)
+        reader, writer = await asyncio.open_connection(sock=connection)
         far_writer: asyncio.StreamWriter | None = None
         try:
+            source, place = _slot_of(caller, self._pids), self._places[target]
             await self._gate(source, target).wait()
             far_reader, far_writer = await asyncio.open_connection(place.host, place.peer_port)
-            self._writers.append(far_writer)
             there = self._flow(reader, far_writer, self._gate(source, target))
             back = self._flow(far_reader, writer, self._gate(target, source))
             async with asyncio.TaskGroup() as both:
@@ -165,6 +167,7 @@ class Proxied:
         except* OSError:
             pass  # The broker is not there, or either end was reset: so is the other one.
         finally:
+            writer.transport.abort()
             if far_writer is not None:
                 far_writer.transport.abort()
 
