@@ -1,0 +1,1 @@
+"""The package that Spark looks for when a job says `format("dmq")`."""
