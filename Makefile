@@ -38,6 +38,9 @@ sim-many: setup-dev ## many of them: make sim-many N=20000
 jepsen: setup-dev ## real processes under faults: make jepsen MINUTES=30 ARGS="--brokers 5"
 	$(PY) -m tests.jepsen --minutes $(or $(MINUTES),30) $(ARGS)
 
+chain: setup-dev ## exactly-once under kill -9 of members and brokers: make chain N=100
+	$(PY) -m tests.chain --kills $(or $(N),100) $(ARGS)
+
 failover: setup-dev ## how long writes stand still when a leader goes: make failover N=100
 	$(PY) -m tests.jepsen.failover --kills $(or $(N),100) $(ARGS)
 
@@ -50,4 +53,4 @@ lock: setup-dev ## pin the dependencies anew
 clean: ## remove the environment and caches
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup setup-dev up check test model crash sim sim-many jepsen failover bench lock clean
+.PHONY: help setup setup-dev up check test model crash sim sim-many jepsen chain failover bench lock clean
