@@ -1,1 +1,5 @@
-"""The package that Spark looks for when a job says `format("dmq")`."""
+"""Where Spark looks for `format("dmq")`: a package `pyspark_<format>` with a `DefaultSource`."""
+
+from dmq.spark.datasource import DmqDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

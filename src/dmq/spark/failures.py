@@ -1,0 +1,22 @@
+"""What a Spark user is told: one exception, whose message says what to do.
+
+Spark shows the message of an exception that a data source raises; the type does not cross the
+processes. So everything that a user can cause or mend is a `SparkSourceError` with a whole sentence.
+"""
+
+from dmq.errors import DmqError, ErrorCode, KafkaError
+
+
+class SparkSourceError(DmqError):
+    """A failure that the user of the data source can mend; the message says how."""
+
+
+def check(error_code: int, what: str = "") -> None:
+    """Raise KafkaError for an error code of a response, nothing for 0."""
+    if error_code:
+        try:
+            code = ErrorCode(error_code)
+        except ValueError:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            what = f"{what} (error code {error_code})".strip()
+        raise KafkaError(code, f"{code.name}: {what}" if what else "")
