@@ -20,8 +20,8 @@ check: setup-dev ## format, lint, types, layers
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-test: check ## check, then all tests (below 15 minutes on 2 cores)
-	$(PY) -m pytest -m "not slow" $(ARGS)
+test: check ## check, then all tests (below 15 minutes on 2 cores); Spark's need Java 17, see scripts/java.sh
+	JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME && $(PY) -m pytest -m "not slow" $(ARGS)
 
 model: setup-dev ## the storage model: make model N=10000
 	$(PY) -m tests.model --runs $(or $(N),10000)
