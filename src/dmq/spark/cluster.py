@@ -151,16 +151,27 @@ class Cluster:
             return known
         if known is not None:
             known.close()
+        made = self._open(address)
+        self._connections[address] = made
+        return made
+
+    def _open(self, address: Address) -> Connection:
         settings = self.settings
-        made = Connection(
+        return Connection(
             address,
             settings.security,
             client_id=settings.client_id,
             connect_timeout_s=settings.connect_timeout_s,
             request_timeout_s=settings.request_timeout_s,
         )
-        self._connections[address] = made
-        return made
+
+    def new_connection(self, node: int) -> Connection:
+        """To a broker, for the caller alone, who closes it: for requests that stay in flight."""
+        if node not in self._addresses:
+            self.refresh()
+        if node not in self._addresses:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node} is not in the cluster")
+        return self._open(self._addresses[node])
 
     @staticmethod
     def _is_stale(connection: Connection) -> bool:
