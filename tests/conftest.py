@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -34,3 +35,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "foreign(name): needs the program tests/foreign/NAME, built before the tests"
     )
+
+
+_SHARED = ("client", "compat", "hostile", "pipelines", "spark")
+"""Folders whose tests share a broker or a Spark session: `make test` runs each in one process."""
+_TOGETHER = {"pipelines": "spark"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares fixtures stays together when tests run in several processes."""
+    here = Path(__file__).parent
+    for item in items:
+        place = item.path.relative_to(here)
+        folder = place.parts[0]
+        group = _TOGETHER.get(folder, folder) if folder in _SHARED else str(place)
+        item.add_marker(pytest.mark.xdist_group(group))

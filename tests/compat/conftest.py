@@ -37,16 +37,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds the foreign programs that the collected tests name."""
     if session.config.option.collectonly:
         return
+    # A process of several that run tests has no terminal.
     reporter: Any = session.config.pluginmanager.getplugin("terminalreporter")
+    say = (lambda line: reporter.write_line(f"foreign: {line}")) if reporter else lambda line: None
     built = session.config.stash.setdefault(_BUILT, {})
     wanted = {mark.args[0] for item in session.items for mark in item.iter_markers("foreign")}
     for name in sorted(wanted - built.keys()):
         if programs.missing_tools(name):
             continue
         try:
-            built[name] = programs.command(
-                name, lambda line: reporter.write_line(f"foreign: {line}")
-            )
+            built[name] = programs.command(name, say)
         except programs.BuildError as error:
             built[name] = error
 

@@ -15,6 +15,7 @@ to `.cache/foreign` under a name made from the sources, so it is built once per 
 the compat tests; `python tests/foreign/programs.py` builds all of them beforehand.
 """
 
+import fcntl
 import hashlib
 import json
 import queue
@@ -123,16 +124,23 @@ def command(name: str, say: Callable[[str], None]) -> tuple[str, ...]:
     """
     source = SOURCES / name
     home = CACHE / f"{name}-{_fingerprint(source)}"
-    if not home.exists():
-        say(f"building {name} into {home.relative_to(CACHE.parents[1])} ...")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            target = Path(scratch) / "home"
-            target.mkdir()
-            RECIPES[name].build(source, target)
-            target.rename(home)
-        say(f"building {name}: done")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Tests in another process may want the same one.
+        if not home.exists():
+            say(f"building {name} into {home.relative_to(CACHE.parents[1])} ...")
+            _build(name, source, home)
+            say(f"building {name}: done")
     return RECIPES[name].start(home)
+
+
+def _build(name: str, source: Path, home: Path) -> None:
+    """Whole or not at all."""
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        target = Path(scratch) / "home"
+        target.mkdir()
+        RECIPES[name].build(source, target)
+        target.rename(home)
 
 
 class ProgramError(Exception):
@@ -199,9 +207,12 @@ def main() -> None:
     for name in RECIPES:
         if missing := missing_tools(name):
             print(f"{name}: not built, needs {', '.join(missing)}", flush=True)
-        else:
+            continue
+        try:
             command(name, lambda line: print(line, flush=True))
             print(f"{name}: ready", flush=True)
+        except BuildError as error:  # The tests that need it will fail with the same.
+            print(f"{name}: not built: {error}", flush=True)
 
 
 if __name__ == "__main__":
