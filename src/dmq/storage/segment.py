@@ -22,6 +22,10 @@ _INDEXES_MAX = 64
 """Indexes of closed segments kept in memory: up to 5 MiB for each GiB of log."""
 
 
+_RELATIVE_MAX = 2**32 - 1
+"""What an index entry has room for."""
+
+
 class BadBatchError(CorruptError):
     """Bytes of a segment that are no batch."""
 
@@ -316,11 +320,12 @@ class SegmentReader:
         return file.read_at(0, file.size())
 
     def _extend(self, index: Index) -> None:
-        base, interval = self._segment.base, self._interval
-        for place in walk(self.file, index.covered, self._segment.readable):
-            index.note(
-                place.position, place.size, place.last_offset - base, place.max_timestamp, interval
-            )
+        base, end, interval = self._segment.base, self._segment.readable, self._interval
+        for place in walk(self.file, index.covered, end):
+            last = place.last_offset - base
+            if not 0 <= last <= _RELATIVE_MAX:  # Offsets lie outside of a batch's CRC.
+                raise BadBatchError(self.file.name, place.position, end)
+            index.note(place.position, place.size, last, place.max_timestamp, interval)
 
 
 def save_index(files: Files, segment: Segment, *, is_closed: bool) -> None:

@@ -359,6 +359,18 @@ def test_few_indexes_stay_in_memory(store: Store, log: Log) -> None:
     assert len([segment for segment in closed if segment.index is not None]) <= 64
 
 
+def test_an_offset_that_rotted_is_no_entry_of_an_index(store: Store, log: Log) -> None:
+    fill(store, log, 4, size=150)
+    store.close(0)
+    disk = store._files
+    third = 2 * len(batch(0, size=150))
+    disk.flip(log.segments_list[0].name("log"), third, 0x80)  # type: ignore[attr-defined]
+    disk.unlink(log.segments_list[0].name("index"))
+    (log,) = open_store(disk).logs.values()
+    with pytest.raises(StorageError, match="no batch at"):
+        log.read(3, 100, 4)
+
+
 def test_bad_bytes_below_the_end_are_damage_and_stay(store: Store, log: Log) -> None:
     fill(store, log, 20, size=20)
     run_jobs(store)
