@@ -67,11 +67,11 @@ class Seat:
             self._leave()
 
     def cut(self, end_offset: int) -> None:
-        """Records from here on are gone: nobody knows which of them the machine has seen."""
+        """Records from here on are gone: nobody knows which of them the machine has seen. If our disk
+        refused them and we lead on, the next tick begins anew: those who wait for what is gone are
+        told after us, and whoever waits for less must not stand behind them."""
         if self.occupant is not None:
             self._leave()
-            if self.replica.core.can_append:  # Its disk refused them, and it leads on.
-                self._take()
 
     def _take(self) -> None:
         if self.replica.log.staged_bytes:

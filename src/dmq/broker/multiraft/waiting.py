@@ -148,9 +148,12 @@ class Acks:
 
     def refused(self, p: Position, code: ErrorCode) -> None:
         """The disk did not take what lies beyond `p`, and nobody else was sent it: definite."""
+        gone = []
         for queue in (self._own, self._uncommitted):
             while queue and queue[-1].position > p:
-                queue.pop().tell(code)
+                gone.append(queue.pop())
+        for append in gone:  # Who is told may append again, and must find nobody beyond the end.
+            append.tell(code)
 
     def durable(self, p: Position) -> None:
         """Our disk has all up to `p`."""

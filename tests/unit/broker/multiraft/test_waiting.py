@@ -90,6 +90,17 @@ def test_a_refusal_of_the_disk_is_definite() -> None:
     assert log.said == dict.fromkeys("cb", ErrorCode.KAFKA_STORAGE_ERROR)
 
 
+def test_who_is_told_of_a_refusal_may_wait_anew() -> None:
+    log = Log()
+    log.park("a", Position(1, 0, 6))
+    append = ParkedAppend(6, -1, 10, Position(1, 0, 7), ALL)
+    append.on_done = lambda code: log.park("again", Position(1, 0, 5))
+    log.acks.park(append)
+    log.acks.refused(Position(1, 0, 4), ErrorCode.KAFKA_STORAGE_ERROR)
+    log.committed(Position(1, 0, 5))
+    assert log.said == {"a": ErrorCode.KAFKA_STORAGE_ERROR, "again": NONE}
+
+
 def test_patience() -> None:
     log = Log()
     log.park("short", Position(1, 0, 5), deadline=100)
