@@ -188,7 +188,8 @@ class Sender:
         if known is not None and known[:2] == (want.start, want.stop):
             return known[2]
         piece = cargo.read_piece(replica.log, want.start, want.stop, self._settings.piece_bytes)
-        replica.piece = (want.start, want.stop, piece)
+        if piece.stop > want.start:  # Else they are not in the file yet: look again.
+            replica.piece = (want.start, want.stop, piece)
         return piece
 
 

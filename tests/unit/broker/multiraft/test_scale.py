@@ -1,6 +1,8 @@
 """Many groups: idle ones cost nothing, a peer's death serves them in slices, frames are shared."""
 
-from unit.broker.multiraft.wiring import SMALL, TOPIC, World, batch
+from dataclasses import replace
+
+from unit.broker.multiraft.wiring import SMALL, TOPIC, World, batch, produce, values
 
 from dmq.broker.multiraft.node import NodeSettings
 from dmq.broker.multiraft.sending import SendSettings
@@ -134,3 +136,24 @@ def test_flying_bytes_are_forgotten_with_the_leadership_and_the_session() -> Non
     for broker in world.brokers.values():
         for other in broker.node.links.by_peer.values():
             assert other.flying_bytes == 0
+
+
+def test_a_learner_gets_what_its_leader_writes_beside_the_sync() -> None:
+    """A lone voter's large writes are in its file only when the turn has ended: to have looked before
+    must not keep them from a learner."""
+    world = World(2, store=replace(STORE, late_bytes_min=100))
+    first = (world[1].me,)
+    for broker in world.brokers.values():
+        is_founding = broker is world[1]
+        broker.node.create_group(world.now, TOPIC, 0, first, SMALL, is_founding=is_founding)
+    leader = world.leader()
+    leader.replica.set_target(world.voters, world.now)
+    world.pass_time(500)
+    leader.is_syncing_by_hand = True
+    produce(leader, b"v" * 500)
+    leader.work()
+    leader.node.outgoing(world.now)
+    leader.is_syncing_by_hand = False
+    leader.end()
+    world.pass_time(500)
+    assert values(world[2]) == [b"v" * 500]
