@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dmq.errors import RETRIABLE, ErrorCode, KafkaError
 from dmq.spark.connection import FIND_COORDINATOR, METADATA, Address, Connection
-from dmq.spark.failures import SparkSourceError, check
+from dmq.spark.failures import NoBrokerError, SparkSourceError, check
 from dmq.spark.security import Security
 from dmq.wire.messages.k03_metadata import (
     MetadataRequest,
@@ -129,7 +129,7 @@ class Cluster:
         return self.connection(self.coordinator(key, kind))
 
     def any_connection(self) -> Connection:
-        """To a broker that answers. Raises SparkSourceError if none of those known does."""
+        """To a broker that answers. Raises NoBrokerError if none of those known does."""
         for connection in self._connections.values():
             if connection.is_open and not self._is_stale(connection):
                 return connection
@@ -140,7 +140,7 @@ class Cluster:
                 return self._connect(address)
             except OSError as error:
                 failures.append(f"{address}: {error}")
-        raise SparkSourceError(
+        raise NoBrokerError(
             f"no broker answers ({'; '.join(dict.fromkeys(failures))}). Is one running, and is"
             " kafka.bootstrap.servers right? The driver and every executor must reach it."
         )
@@ -238,18 +238,23 @@ class Cluster:
         while True:
             try:
                 return attempt()
-            except (OSError, KafkaError) as error:
+            except (OSError, KafkaError, NoBrokerError) as error:
                 if isinstance(error, KafkaError) and error.code not in RETRIABLE | _PASSING:
                     raise
                 if time.monotonic() + pause_s > deadline:
-                    raise SparkSourceError(
-                        f"could not {what} within {patience:.0f} s: {error or type(error).__name__}."
-                        " Look at the brokers' health (dmq cluster show), or raise"
-                        " kafka.default.api.timeout.ms."
-                    ) from error
+                    raise _given_up(what, patience, error) from error
             self.forget()
             time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311
             pause_s = min(2 * pause_s, BACKOFF_S[1])
 
 
 _PASSING = frozenset({ErrorCode.BROKER_NOT_AVAILABLE})
+
+
+def _given_up(what: str, patience_s: float, error: Exception) -> SparkSourceError:
+    if isinstance(error, NoBrokerError):
+        return SparkSourceError(f"could not {what} within {patience_s:.0f} s: {error}")
+    return SparkSourceError(
+        f"could not {what} within {patience_s:.0f} s: {str(error) or type(error).__name__}. Look at the"
+        " brokers' health (dmq cluster show), or raise kafka.default.api.timeout.ms."
+    )

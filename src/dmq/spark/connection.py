@@ -171,7 +171,7 @@ class Connection:
     def _send(self, key: int, version: int, request: Any) -> None:
         self._correlation_id += 1
         header = registry.encode_request_header(key, version, self._correlation_id, self._client_id)
-        parts = registry.api(key).encode_request(version, request)
+        parts: Any = registry.api(key).encode_request(version, request)
         size = len(header) + sum(len(part) for part in parts)
         try:
             self._socket.settimeout(self._request_timeout_s)

@@ -36,9 +36,9 @@ class DmqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        from dmq.spark.source import BatchReader
+        from dmq.spark.source import batch_reader
 
-        return BatchReader(self._source_options(), schema)
+        return batch_reader(self._source_options(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For `spark.readStream`."""

@@ -11,6 +11,10 @@ class SparkSourceError(DmqError):
     """A failure that the user of the data source can mend; the message says how."""
 
 
+class NoBrokerError(SparkSourceError):
+    """None of the brokers that are known answers: they may come back, so this is tried again."""
+
+
 def check(error_code: int, what: str = "") -> None:
     """Raise KafkaError for an error code of a response, nothing for 0."""
     if error_code:
