@@ -1,0 +1,185 @@
+"""The end of a batch on the driver: decided once, carried out by whoever comes first.
+
+Each task has left a transaction open. `Committer.commit` makes a batch of them:
+
+    1 take over    the decider's id is ours; an older driver can decide nothing any more
+    2 look         the log's last decision. This batch or a later one: it is a replay, go to 5
+    3 check        all transactions are open and will be for a while; else fail, nothing is lost
+    4 decide       the list of transactions, in a transaction of the decider      ← the one moment
+    5 carry out    commit each of them; again and again is the same as once
+    6 note         what other transactions of this query are open
+    7 close        the decision with `is_ended`, in a transaction of the decider
+    8 sweep        abort what was noted in 6
+
+A driver that dies before 4 leaves nothing that readers see; its transactions are swept by the next. One
+that dies after 4 has decided: Spark runs the batch again, and 2 sends it to 5.
+
+Why the sweep hurts nobody: 7 succeeds only if nobody has taken over since 1. So no newer driver had
+committed a batch when 6 looked, and whatever tasks of a newer driver had open then belongs to this
+batch, which is decided. And the sweep ends exactly what was noted, by epoch, not what the same ids
+do later.
+
+`Committer.abort` may come after 4 (Spark calls it when a commit failed in its middle). So it takes over
+and looks first, and carries a decision out rather than undo it.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+
+from dmq.errors import DmqError
+from dmq.spark.cluster import Cluster
+from dmq.spark.decisions import Decider, Decision, DecisionLog
+from dmq.spark.failures import SparkSourceError
+from dmq.spark.transactions import Standing, Transaction, Transactions
+
+SPARE_SHARE = 10
+"""A transaction must have a tenth of its time left when it is decided, for a restart of the driver."""
+SETTLE_PATIENCE_S = 10.0
+ABANDONED_MS = 60_000
+"""A job's decision that is this old without an end has lost its driver."""
+JOB = "job-"
+"""How the name of a write begins that is not a stream's."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is written together: a stream's query in one of its runs, or one job."""
+
+    prefix: str
+    query: str
+    run: str = ""
+
+    @property
+    def ids(self) -> str:
+        """How the transactional ids of all runs begin."""
+        return f"{self.prefix}.{self.query}."
+
+    @property
+    def decider(self) -> str:
+        """The decider's transactional id, which is no task's."""
+        return f"{self.prefix}.{self.query}.decider"
+
+    @property
+    def is_job(self) -> bool:
+        """Is it decided once, and then never again?"""
+        return self.query.startswith(JOB)
+
+
+class Committer:
+    """Commits and aborts batches of one query or job."""
+
+    def __init__(self, cluster: Cluster, writing: Writing) -> None:
+        self._writing = writing
+        self._cluster = cluster
+        self.transactions = Transactions(cluster)
+        self.log = DecisionLog(cluster)
+        self.decider = Decider(cluster, self.transactions, writing.decider, writing.query)
+
+    def commit(self, batch: int, ours: list[Transaction]) -> None:
+        """Make the batch visible, all of it, once. Raises SparkSourceError if it can't be."""
+        self.log.ensure()
+        self.decider.take_over()
+        decisions = self.log.read()
+        last = decisions.get(self._writing.query)
+        if last is None or last.batch < batch:
+            self._check(ours)
+            last = self._decide(batch, ours)
+        self._finish(last)
+        named = {each.id for each in last.transactions}
+        for transaction in ours:
+            if last.batch != batch or transaction.id not in named:
+                self.transactions.fence(transaction)  # A replay wrote what was decided already.
+        if self._writing.is_job:
+            self.settle([each.id for each in ours])
+            self._help_abandoned(decisions)
+
+    def abort(self, batch: int, ours: list[Transaction]) -> None:
+        """End what tasks have left open, unless the batch was decided before its commit failed."""
+        if self.log.exists():
+            self.decider.take_over()
+            last = self.log.read().get(self._writing.query)
+            if last is not None and last.batch >= batch:
+                self._finish(last)
+                return
+        for transaction in ours:
+            self.transactions.fence(transaction)
+        if self._writing.run or self._writing.is_job:
+            # Tasks of this run that told nobody. Another run's may be those of a newer driver.
+            own = f"{self._writing.ids}{self._writing.run}"
+            for standing in self._open(own):
+                self.transactions.fence(standing.transaction)
+
+    # --- the steps
+
+    def _check(self, ours: list[Transaction]) -> None:
+        standing = self.transactions.standing(each.id for each in ours)
+        now_ms = time.time_ns() // 1_000_000
+        for transaction in ours:
+            found = standing.get(transaction.id)
+            if found is None or not found.is_open or found.transaction != transaction:
+                state = "gone" if found is None else found.state
+                raise SparkSourceError(
+                    f"transaction {transaction.id} is no longer open ({state}): the batch took longer"
+                    " than kafka.transaction.timeout.ms, or another driver of this query aborted it."
+                    " Nothing of the batch was committed; raise the time-out, or make batches smaller."
+                )
+            left_ms = found.started_ms + found.timeout_ms - now_ms
+            if left_ms * SPARE_SHARE < found.timeout_ms:
+                raise SparkSourceError(
+                    f"the batch took so long that transaction {transaction.id} ends in {left_ms} ms:"
+                    " too soon to decide on it. Nothing of the batch was committed; raise"
+                    f" kafka.transaction.timeout.ms (now {found.timeout_ms}), or make batches smaller."
+                )
+
+    def _decide(self, batch: int, ours: list[Transaction]) -> Decision:
+        writing, now_ms = self._writing, time.time_ns() // 1_000_000
+        decision = Decision(
+            writing.query, batch, tuple(ours), writing.run, is_ended=not ours, decided_ms=now_ms
+        )
+        self.decider.open(decision)
+        self.decider.seal()
+        return decision
+
+    def _finish(self, decision: Decision) -> None:
+        """Steps 5 to 8."""
+        lost = [] if decision.is_ended else self.transactions.commit_all([*decision.transactions])
+        if lost:
+            raise SparkSourceError(
+                f"batch {decision.batch} was decided, but {len(lost)} of its"
+                f" {len(decision.transactions)} transactions had been aborted before they could be"
+                f" committed ({lost[0].id}, …): the driver was away for longer than"
+                " kafka.transaction.timeout.ms. Their records are missing; write them again by hand,"
+                " then go on from a new checkpoint, and choose a longer time-out."
+            )
+        named = {each.id for each in decision.transactions}
+        noted = [each for each in self._open(self._writing.ids) if each.transaction.id not in named]
+        self.decider.open(None if self._writing.is_job else decision.ended())
+        self.decider.seal()
+        for standing in noted:
+            self.transactions.fence(standing.transaction)
+
+    def _open(self, prefix: str) -> list[Standing]:
+        ids = [i for i in self.transactions.open_ids(prefix) if i != self._writing.decider]
+        return [each for each in self.transactions.standing(ids).values() if each.is_open]
+
+    def settle(self, ids: list[str]) -> None:
+        """Wait until the ends are in all partitions, so that whoever reads next sees the rows."""
+        deadline = time.monotonic() + SETTLE_PATIENCE_S
+        while time.monotonic() < deadline:
+            if all(each.is_settled for each in self.transactions.standing(ids).values()):
+                return
+            time.sleep(0.005)
+
+    def _help_abandoned(self, decisions: dict[str, Decision]) -> None:
+        """Carry out what a job has decided whose driver died over it: nobody else would."""
+        before_ms = time.time_ns() // 1_000_000 - ABANDONED_MS
+        for decision in decisions.values():
+            other = Writing(self._writing.prefix, decision.query)
+            if other.is_job and other != self._writing and decision.decided_ms < before_ms:
+                try:
+                    Committer(self._cluster, other).abort(decision.batch, [])
+                except DmqError as error:
+                    _log.warning("%s was left half committed: %s", decision.query, error)
