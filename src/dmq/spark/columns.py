@@ -57,6 +57,8 @@ def _unzigzag(values: Numbers) -> Numbers:
 def spans(data: Bytes, at: Positions) -> tuple[Positions, Numbers, Positions]:
     """Length-prefixed bytes: where they start, how long they are (-1: null), what follows."""
     lengths, starts = varints(data, at)
+    if lengths.size and lengths.max() > len(data):  # Sums with larger ones could wrap around.
+        raise MalformedError("a field is longer than its batch")
     if lengths.size and lengths.min() < 0:
         if lengths.min() < -1:
             raise MalformedError("a field has a negative length")
@@ -75,8 +77,8 @@ def binary_column(data: Bytes, starts: Positions, lengths: Numbers) -> Any:
     has_nulls = bool(nulls.any())
     if nulls.all():  # Of none, too.
         return pa.nulls(count, pa.binary())
-    if has_nulls:  # A null's start may be the end of the buffer: give it a span that is inside.
-        starts, lengths = np.where(nulls, 0, starts), np.where(nulls, 0, lengths)
+    if has_nulls:
+        lengths = np.where(nulls, 0, lengths)
     edges = np.empty(2 * count + 1, np.int32)
     edges[0:-1:2] = starts
     edges[1::2] = starts + lengths
