@@ -1,7 +1,8 @@
 """`python -m tests.sim --seed N`: one run, one line per event. `--many N`: many, with figures.
 
-`--from` begins elsewhere, `--jobs` uses more cores, `--mutants` breaks the code on purpose. The exit code
-is 1 if a promise was broken, or if so many seeds did not visit every rare state that they should.
+`--kind coordinators` runs groups and transactions. `--from` begins elsewhere, `--jobs` uses more cores,
+`--mutants` breaks the code on purpose. The exit code is 1 if a promise was broken, or if so many seeds
+did not visit every rare state that they should.
 """
 
 import argparse
@@ -13,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sim import mutants
-from sim.outcome import Outcome, run_seed, unreached
-from sim.world import World
+from sim.coordination import mutants as coordinator_mutants
+from sim.outcome import KINDS, Outcome, run_seed, unreached
 
 PROGRESS_S = 10
 
@@ -56,8 +58,8 @@ class Total:
         )
 
 
-def one(seed: int) -> int:
-    world = World(seed, is_replay=True)
+def one(seed: int, kind: str) -> int:
+    world = KINDS[kind](seed, is_replay=True)
     world.on_line = print
     try:
         world.run()
@@ -69,15 +71,15 @@ def one(seed: int) -> int:
     return 0
 
 
-def many(count: int, first: int, jobs: int) -> int:
+def many(count: int, first: int, jobs: int, kind: str) -> int:
     total, shown = Total(), time.monotonic()
-    seeds = range(first, first + count)
+    seeds, run = range(first, first + count), partial(run_seed, kind=kind)
     with ExitStack() as stack:
         if jobs > 1:
             pool = stack.enter_context(multiprocessing.Pool(jobs))
-            outcomes: Iterable[Outcome] = pool.imap_unordered(run_seed, seeds)
+            outcomes: Iterable[Outcome] = pool.imap_unordered(run, seeds)
         else:
-            outcomes = map(run_seed, seeds)
+            outcomes = map(run, seeds)
         for outcome in outcomes:
             total.add(outcome)
             if time.monotonic() - shown > PROGRESS_S:
@@ -86,18 +88,19 @@ def many(count: int, first: int, jobs: int) -> int:
     print(total.line())
     print(f"{total.weak} seeds with too little in them")
     print("reached:", ", ".join(f"{name} {n}" for name, n in sorted(total.reached.items())))
-    tame = unreached(total.reached, count)
+    tame = unreached(total.reached, count, kind)
     if tame:
         print("NEVER REACHED:", ", ".join(tame))
     if total.failures:
         print("FAILED:", *sorted(outcome.seed for outcome in total.failures))
-        print("replay one with: python -m tests.sim --seed SEED")
+        print(f"replay one with: python -m tests.sim --kind {kind} --seed SEED")
     return 1 if total.failures or tame else 0
 
 
-def all_mutants(only: str | None) -> int:
+def all_mutants(only: str | None, kind: str) -> int:
     missed = 0
-    for name, mutant in mutants.MUTANTS.items():
+    known = mutants.MUTANTS if kind == "replicas" else coordinator_mutants.MUTANTS
+    for name, mutant in known.items():
         if only and only != name:
             continue
         hit = mutants.caught_after(mutant)
@@ -113,8 +116,11 @@ if __name__ == "__main__":
     parser.add_argument("--many", type=int, metavar="N", help="run so many seeds")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kind", choices=KINDS, default="replicas")
     parser.add_argument("--mutants", nargs="?", const="", metavar="NAME")
     asked = parser.parse_args()
     if asked.mutants is not None:
-        sys.exit(all_mutants(asked.mutants))
-    sys.exit(many(asked.many, asked.first, asked.jobs) if asked.many else one(asked.seed or 0))
+        sys.exit(all_mutants(asked.mutants, asked.kind))
+    if asked.many:
+        sys.exit(many(asked.many, asked.first, asked.jobs, asked.kind))
+    sys.exit(one(asked.seed or 0, asked.kind))

@@ -2,7 +2,8 @@
 
 The number is the timestamp of all records of a batch: it lies in the 61 bytes of header, under the CRC,
 and survives all that a broker may do to a batch. So a reader recognises every batch without opening it,
-and a batch is made by packing a header in front of records that were built once.
+and a batch is made by packing a header in front of records that were built once. What coordinators and
+transaction markers write has the time of day there; it is known by its place and its CRC, below zero.
 """
 
 import struct
@@ -11,11 +12,34 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from dmq.records import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, Record, build_batch
+from dmq.records import (
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    TRANSACTIONAL,
+    Record,
+    build_batch,
+)
 from dmq.storage.log import Log
 
 _CRC = struct.Struct(">I")
 _UNPACK = HEADER.unpack_from
+
+
+WALL_MS = 1 << 42
+"""The time of day when a simulation begins: greater than any number of an attempt."""
+
+
+class Stamp(NamedTuple):
+    """In whose name a batch was written."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    is_transactional: bool
+    is_control: bool
 
 
 class Entry(NamedTuple):
@@ -25,7 +49,11 @@ class Entry(NamedTuple):
     end: int
     epoch: int
     number: int
-    """Of the attempt; never used twice."""
+    """Of the attempt; never used twice. Of a broker's own batches: see the module."""
+    stamp: Stamp | None = None
+    """Of producers with an id."""
+    content: bytes | None = None
+    """All of it, if a broker wrote it by itself."""
 
 
 class RottenBatchError(Exception):
@@ -39,12 +67,16 @@ def _records(count: int, filling: int) -> bytes:
     return bytes(build_batch(records)[HEADER_SIZE:])
 
 
-def make(number: int, count: int, filling: int) -> bytearray:
+PLAIN = Stamp(-1, -1, -1, False, False)
+
+
+def make(number: int, count: int, filling: int, stamp: Stamp = PLAIN) -> bytearray:
     """A batch of `count` records; offset and epoch are still to be stamped."""
     raw = bytearray(HEADER_SIZE)
     raw += _records(count, filling)
     length = len(raw) - LENGTH_OVERHEAD
-    fields = (0, length, 0, 2, 0, 0, count - 1, number, number, -1, -1, -1, count)
+    attributes = TRANSACTIONAL if stamp.is_transactional else 0
+    fields = (0, length, 0, 2, 0, attributes, count - 1, number, number, *stamp[:3], count)
     HEADER.pack_into(raw, 0, *fields)
     _CRC.pack_into(raw, 17, crc32c(memoryview(raw)[CRC_START:]))
     return raw
@@ -63,15 +95,28 @@ def parse(raw: bytes, *, may_be_cut: bool = False) -> list[Entry]:
             if may_be_cut:
                 break
             raise RottenBatchError(f"{end - at} bytes are left over")
-        base, length, epoch, _, crc, _, delta, number, *_ = _UNPACK(raw, at)
+        base, length, epoch, _, crc, flags, delta, number, _, producer, *rest = _UNPACK(raw, at)
         stop = at + length + LENGTH_OVERHEAD
         if may_be_cut and entries and stop > end:
             break
         if not at + HEADER_SIZE <= stop <= end or crc32c(view[at + CRC_START : stop]) != crc:
             raise RottenBatchError(f"the batch at {base} is bad")
-        entries.append(Entry(base, base + delta + 1, epoch, number))
+        entry = Entry(base, base + delta + 1, epoch, number)
+        if producer >= 0 or number >= WALL_MS:
+            entry = _more(entry, flags, crc, (producer, rest[0], rest[1]), raw[at:stop])
+        entries.append(entry)
         at = stop
     return entries
+
+
+def _more(entry: Entry, flags: int, crc: int, producer: tuple[int, int, int], raw: bytes) -> Entry:
+    """Of a producer with an id, or a broker's own."""
+    stamp = None
+    if producer[0] >= 0:
+        stamp = Stamp(*producer, bool(flags & TRANSACTIONAL), bool(flags & CONTROL))
+    if entry.number < WALL_MS:
+        return entry._replace(stamp=stamp)
+    return entry._replace(number=-(entry.end << 32 | crc), stamp=stamp, content=raw)
 
 
 def read_log(log: Log, start: int, stop: int) -> list[Entry]:

@@ -55,6 +55,9 @@ class Checker:
     def has_committed(self, group: GroupFacts, voter: Voter, entry: Entry) -> None:
         """A replica holds this batch below its commit point."""
 
+    def first_committed(self, group: GroupFacts, entry: Entry) -> None:
+        """A batch is committed, and nobody was seen to have it committed before."""
+
     def has_mark(self, group: GroupFacts, voter: Voter, mark: Mark) -> None:
         """A replica holds this mark at or below its commit point."""
 
@@ -360,8 +363,8 @@ HOOKS = [
 class Checkers:
     """Calls every checker that cares: one attribute per hook, a tuple of bound methods each."""
 
-    def __init__(self) -> None:
-        self.all = [kind() for kind in ALL]
+    def __init__(self, kinds: tuple[type[Checker], ...] = ALL) -> None:
+        self.all = [kind() for kind in kinds]
         for hook in HOOKS:
             base = getattr(Checker, hook)
             bound = [getattr(c, hook) for c in self.all if getattr(type(c), hook) is not base]

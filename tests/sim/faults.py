@@ -86,8 +86,12 @@ class Injector:
         live = self.world.metadata.live
         return self.rng.choice(live) if live else None
 
-    def _leader(self) -> "tuple[Broker, Topic] | None":
-        topic = self._any_topic()
+    def _any_data(self) -> "Topic | None":
+        """Not one of the coordinators': nobody deletes those, and they have no retention."""
+        live = self.world.metadata.data
+        return self.rng.choice(live) if live else None
+
+    def _leader(self, topic: "Topic | None") -> "tuple[Broker, Topic] | None":
         if topic is None:
             return None
         leaders = [b for b in self.world.brokers.values() if b.is_serving and b.leads(topic)]
@@ -355,15 +359,15 @@ class Injector:
     def create_topic(self) -> bool:
         world = self.world
         numbers = [n for n in world.brokers if n in world.metadata.directories]
-        if len(world.metadata.live) >= 4 or not numbers:
+        if len(world.metadata.data) >= 4 or not numbers:
             return False
         self._topics_made += 1
         world.create_topic(f"extra{self._topics_made}", numbers)
         return True
 
     def delete_topic(self) -> bool:
-        topic = self._any_topic()
-        if topic is None or len(self.world.metadata.live) < 2:
+        topic = self._any_data()
+        if topic is None or len(self.world.metadata.data) < 2:
             return False
         self.world.say("delete_topic", topic)
         self.world.metadata.delete(topic)
@@ -371,7 +375,7 @@ class Injector:
 
     def trim(self) -> bool:
         """Retention, or a client's DeleteRecords."""
-        found = self._leader()
+        found = self._leader(self._any_data())
         if found is None:
             return False
         broker, topic = found
@@ -380,7 +384,7 @@ class Injector:
         return True
 
     def transfer(self) -> bool:
-        found = self._leader()
+        found = self._leader(self._any_topic())
         if found is None or len(found[1].nodes) < 2:
             return False
         broker, topic = found

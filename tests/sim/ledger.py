@@ -65,7 +65,7 @@ class GroupFacts:
     def agrees(self, entry: Entry) -> bool:
         """Whether this batch is the committed one, or what a log's start has left of it."""
         known = self.entries.get(entry.end)
-        if known is None or known[2:] != entry[2:]:
+        if known is None or known[2:4] != entry[2:4]:
             return False
         return known.base == entry.base or (
             known.base < entry.base and entry.base <= self.log_start

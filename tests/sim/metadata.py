@@ -29,6 +29,7 @@ class Topic:
         "first_voters",
         "is_async",
         "is_deleted",
+        "is_internal",
         "left",
         "name",
         "nodes",
@@ -44,6 +45,7 @@ class Topic:
         self.nodes = [voter.node for voter in voters]
         """Where it shall be, in order of succession."""
         self.is_deleted = False
+        self.is_internal = name.startswith("__")
         self.left: dict[Voter, None] = {}
         """Names that may give their replica up, or did: the newest committed mark leaves them out."""
 
@@ -60,6 +62,11 @@ class Metadata:
         self.live: list[Topic] = []
         self.directories: dict[int, UUID] = {}
         """Of the brokers, as they last registered."""
+
+    @property
+    def data(self) -> list[Topic]:
+        """Topics that are not the brokers' own."""
+        return [topic for topic in self.live if not topic.is_internal]
 
     # ---- what changes it
 
@@ -105,6 +112,8 @@ class Metadata:
     def tell(self, broker: "Broker") -> None:
         """Bring one broker to what is wanted."""
         for topic in self.topics.values():
+            if broker.backend is not None and not topic.is_deleted:
+                broker.backend.learn(topic)
             is_wanted = broker.number in topic.nodes
             if topic.is_deleted:
                 broker.drop(topic)

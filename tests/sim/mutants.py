@@ -12,7 +12,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from sim.network import Weather
-from sim.outcome import run_seed
+from sim.outcome import Outcome, run_seed
 from sim.swarm import FAULTS, Mix, draw
 
 from dmq.broker.multiraft.links import PeerLinks
@@ -304,13 +304,15 @@ def broken(patches: tuple[Patch, ...]) -> Iterator[None]:
         yield
 
 
-def caught_after(mutant: Mutant) -> tuple[int, str] | None:
+def caught_after(
+    mutant: Mutant, run: Callable[[int, Mix], Outcome] = run_seed
+) -> tuple[int, str] | None:
     """(number of seeds, what fired); None if nothing did."""
     first = mutant.first
     with broken(mutant.patches):
         for seed in range(first, first + mutant.within):
             _names.clear()
-            outcome = run_seed(seed, mutant.mix(seed))
+            outcome = run(seed, mutant.mix(seed))
             if outcome.failure:
                 # A mutant that does not even run proves nothing.
                 assert outcome.failure.startswith(NOTICED), outcome.failure

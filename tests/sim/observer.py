@@ -232,8 +232,12 @@ class Observer:
             if watched.voter in watched.facts.damaged:
                 entries = _trusted(watched, entries)
             for entry in entries:
+                is_new = entry.end not in watched.facts.entries
                 for check in self._checkers.has_committed:
                     check(watched.facts, watched.voter, entry)
+                if is_new and not watched.facts.is_forfeited:
+                    for check in self._checkers.first_committed:
+                        check(watched.facts, entry)
             self._world.ledger.committed += len(entries)
         watched.checked = max(watched.checked, stop)
 

@@ -4,10 +4,12 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
+from sim.coordination.world import CoordinatorWorld
 from sim.swarm import Mix
 from sim.world import FAULTS_MIN, OPERATIONS_MIN, World
 
-MANY = 100
+KINDS: dict[str, type[World]] = {"replicas": World, "coordinators": CoordinatorWorld}
+MANY = {"replicas": 100, "coordinators": 60}
 """So many seeds must visit every state below: a world that no longer gets there has become tame."""
 # A crash inside a recovery has a scenario of its own; a flush note after a cut, the storage model.
 MUST_REACH = (
@@ -37,11 +39,40 @@ MUST_REACH = (
     "two empty epochs in a row",
     "unclean quorum",
 )
+COORDINATORS_MUST_REACH = (
+    "EndTxn asked again",
+    "EndTxn delivered twice",
+    "EndTxn refused",
+    "abort",
+    "classic generation",
+    "client died",
+    "clients at rest",
+    "commit",
+    "consumer assignment",
+    "consumer fenced",
+    "duplicate answered",
+    "duplicate answered after failover",
+    "marker cut",
+    "marker written again",
+    "member left",
+    "name taken over",
+    "offset committed",
+    "offset in a transaction",
+    "offset shown",
+    "ending resumed by a new coordinator",
+    "settled",
+    "timed out",
+    "write after the end refused",
+    "zombie fenced",
+)
 
 
-def unreached(reached: Counter[str], seeds: int) -> list[str]:
+def unreached(reached: Counter[str], seeds: int, kind: str = "replicas") -> list[str]:
     """Rare states that so many seeds should have visited and did not."""
-    return [name for name in MUST_REACH if not reached[name]] if seeds >= MANY else []
+    if seeds < MANY[kind]:
+        return []
+    wanted = MUST_REACH if kind == "replicas" else COORDINATORS_MUST_REACH
+    return [name for name in wanted if not reached[name]]
 
 
 @dataclass
@@ -61,9 +92,13 @@ class Outcome:
         return self.failure is None and not (enough and self.figures["faults"] >= FAULTS_MIN)
 
 
-def run_seed(seed: int, mix: Mix | None = None) -> Outcome:
+def run_seed(seed: int, mix: Mix | None = None, kind: str = "replicas") -> Outcome:
     """Never raises: whatever a run ends in is its failure."""
-    world = World(seed, mix)
+    return outcome_of(KINDS[kind](seed, mix))
+
+
+def outcome_of(world: World) -> Outcome:
+    """Run it; never raises."""
     failure = None
     try:
         world.run()
@@ -82,4 +117,6 @@ def run_seed(seed: int, mix: Mix | None = None) -> Outcome:
             "simulated s": world.clock.now // 1000,
         }
     )
-    return Outcome(seed, failure, figures, world.reached, world.happened, [*world.faults.pairs])
+    return Outcome(
+        world.seed, failure, figures, world.reached, world.happened, [*world.faults.pairs]
+    )

@@ -14,6 +14,7 @@ from uuid import UUID
 from fakes.disk import Crash, FakeDisk
 from sim import batches
 from sim.clock import SkewedClock
+from sim.notes import Note
 from sim.observer import Watched
 
 from dmq.broker.multiraft.node import GroupNode, NodeSettings
@@ -98,6 +99,8 @@ class Broker:
         self.inbox = []
         self.peers: dict[int, Voter] = {}
         """Whom we had a session with, by number."""
+        self.backend: Any = None
+        """What runs on the node: partitions with producers, coordinators; not in every world."""
 
     @property
     def now(self) -> int:
@@ -145,12 +148,17 @@ class Broker:
         self._plan_turn()
         self.plan_tick()
 
+    def look(self) -> None:
+        """What it is about to tell may be news of this very moment."""
+        for watched in self.watched.values():
+            self.world.observer.look(watched)
+
     def _in_life(self, life: int, action: Callable[..., None], *args: Any) -> None:
         """Something that this process planned; for a paused one, it happens when it goes on."""
         if self.is_up and self.life == life:
             self.arrive(action, *args)
 
-    def _later(self, delay_ms: int, action: Callable[..., None], *args: Any) -> None:
+    def later(self, delay_ms: int, action: Callable[..., None], *args: Any) -> None:
         self.world.clock.after(delay_ms, self._in_life, self.life, action, *args)
 
     # ---- the process's beginning and end
@@ -236,6 +244,7 @@ class Broker:
             raft=RaftSettings(window=world.mix.window),
             settings=_NODE,
         )
+        self.backend = world.new_backend(self)
         world.metadata.register(self.number, self.me.directory)
         world.metadata.tell(self)
 
@@ -330,6 +339,8 @@ class Broker:
         try:
             self.node.connected(self.now, hello, session)
             self.peers[peer] = hello.me
+            if self.backend is not None:
+                self.backend.peers.connected(peer, session)
         except ProtocolError as error:
             self._hang_up(peer, session, error)
 
@@ -344,6 +355,8 @@ class Broker:
     def _closed(self, peer: int, session: int) -> None:
         if peer in self.peers:
             self.node.closed(self.now, self.peers[peer], session)
+            if self.backend is not None:
+                self.backend.peers.closed(peer, session)
 
     def refused(self, peer: int) -> None:
         if peer in self.peers:
@@ -359,7 +372,10 @@ class Broker:
         if peer not in self.peers:
             return
         try:
-            self.node.receive(self.now, self.peers[peer], session, frame)
+            if isinstance(frame, Note):
+                self.backend.peers.receive(peer, session, frame)
+            else:
+                self.node.receive(self.now, self.peers[peer], session, frame)
         except ProtocolError as error:
             self._hang_up(peer, session, error)
 
@@ -377,7 +393,7 @@ class Broker:
             self._is_quiet = False
         elif not self._is_turn_planned:
             self._is_turn_planned = True
-            self._later(self.rng.randrange(2), self._begin_turn)
+            self.later(self.rng.randrange(2), self._begin_turn)
 
     def _begin_turn(self) -> None:
         self._is_turn_planned = False
@@ -391,7 +407,7 @@ class Broker:
         self._send(turn.frames_now)
         if turn.needs_sync:
             first, rest = self.rng.randint(*self.sync_ms), self.rng.randrange(2)
-            self._later(first, self._sync, turn, rest)
+            self.later(first, self._sync, turn, rest)
         else:
             self._note_durable(is_synced=False)
             self._end_turn(turn)
@@ -400,7 +416,7 @@ class Broker:
         """The disk has done it; its thread reports a little later."""
         turn.sync()
         self._note_durable(is_synced=True)
-        self._later(rest_ms, self._end_turn, turn)
+        self.later(rest_ms, self._end_turn, turn)
 
     def _note_durable(self, *, is_synced: bool) -> None:
         durable = self.world.observer.durable
@@ -410,15 +426,17 @@ class Broker:
     def _end_turn(self, turn: Any) -> None:
         self._turn = None
         self._send(self.node.end_turn(self.now, turn))
+        if self.backend is not None:
+            self.backend.turn_ended()
         self._maintain()
 
     def _maintain(self) -> None:
         for job in self.store.maintain(self.now):
-            self._later(self.rng.randint(*self.sync_ms), self._run_job, job)
+            self.later(self.rng.randint(*self.sync_ms), self._run_job, job)
 
     def _run_job(self, job: Job) -> None:
         job.run()
-        self._later(self.rng.randrange(3), self.store.done, job)
+        self.later(self.rng.randrange(3), self.store.done, job)
 
     def plan_tick(self) -> None:
         """At the node's deadline, by its own clock."""
@@ -472,6 +490,8 @@ class Broker:
             target=target,
         )
         watched = self.watched[topic.name] = Watched(topic, replica)
+        if self.backend is not None:
+            self.backend.opened(topic, replica)
         if had_log and topic.name in self._rotten:
             topic.facts.damaged[self.me] = None
         if had_log or self.me in topic.facts.durable:
@@ -481,12 +501,16 @@ class Broker:
         """The topic was deleted; others may not know it yet, and count on what this one had."""
         self.watched.pop(topic.name, None)
         self.node.drop_group(topic.topic_id, 0)
+        if self.backend is not None:
+            self.backend.deleted(topic)
 
     def leave(self, topic: "Topic") -> None:
         """A committed mark leaves this replica out: its records go, its epoch and vote stand."""
         if self.has_log(topic):
             self._forget(topic)
             self.node.leave_group(topic.topic_id, 0)
+            if self.backend is not None:
+                self.backend.left(topic)
             self.world.reached["replica left"] += 1
 
     def _forget(self, topic: "Topic") -> None:
@@ -584,6 +608,9 @@ class Broker:
         """Append something if we lead, to see whether it commits."""
         replica = self._replica(topic)
         if replica is not None and replica.core.can_append:
+            if topic.is_internal:
+                self.backend.probe(topic)
+                return
             raw = batches.make(self.world.next_number(), 1, 0)
             self.produce(topic, raw, 1, 1000, lambda code, base: None)
 
@@ -626,6 +653,7 @@ class Broker:
         if replica is None or not replica.core.can_append:
             return
         start, high = replica.log_start_offset, replica.high_watermark
+        high = max(start, high - self.world.mix.trim_keeps)
         replica.trim(start + int((high - start) * share), self.now)
 
     def transfer(self, topic: "Topic", to: int) -> None:

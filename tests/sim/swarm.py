@@ -71,6 +71,8 @@ class Mix:
     journal_file_bytes: int = 4096
     window: int = 2
     min_insync: int = 1
+    trim_keeps: int = 0
+    """So many records are newer than retention allows to take."""
     encodes: bool = False
     duration_ms: int = 10_000
     downtime_ms: tuple[int, int] = (20, 1500)

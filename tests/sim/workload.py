@@ -88,7 +88,7 @@ class Producer(Client):
         if self.is_stopped:
             return
         self.world.clock.after(self.rng.randint(0, 2 * self.every_ms), self.produce)
-        topics = self.world.metadata.live
+        topics = self.world.metadata.data
         if topics:
             self.world.operations += 1
             self.attempt(self.rng.choice(topics), 1)
@@ -160,7 +160,7 @@ class Consumer(Client):
         if self.is_stopped:
             return
         self.world.clock.after(self.rng.randint(0, 2 * self.every_ms), self.poll)
-        topics = self.world.metadata.live
+        topics = self.world.metadata.data
         if topics:
             self.world.operations += 1
             topic = self.rng.choice(topics)

@@ -54,7 +54,7 @@ class World:
         self.on_line: Any = None
         self.clock = Clock()
         self.ledger = Ledger()
-        self.checkers = Checkers()
+        self.checkers = self.new_checkers()
         self.reached: Counter[str] = Counter()
         self.happened: Counter[str] = Counter()
         self.answers: Counter[ErrorCode] = Counter()
@@ -94,6 +94,14 @@ class World:
         is_async = self.rng.random() < self.mix.async_rate
         self.say("create", name, "on", nodes, "async" if is_async else "sync")
         return self.metadata.create(name, nodes, is_async=is_async)
+
+    def new_checkers(self) -> Checkers:
+        """The promises of this kind of world."""
+        return Checkers()
+
+    def new_backend(self, broker: Broker) -> Any:
+        """What a broker's process runs on its node; None: nothing but replicas."""
+        return None
 
     # ---- what clients were told
 
