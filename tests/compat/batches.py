@@ -51,10 +51,10 @@ def build_spread(first_ms: int, step_ms: int, count: int, *, compression: str = 
     return bytes(builder.build())
 
 
-def build_old(magic: int) -> bytes:
+def build_old(magic: int, timestamp_ms: int | None = None) -> bytes:
     """One message in a format that is older than batches."""
     builder = LegacyRecordBatchBuilder(magic, 0, 1 << 20)
-    builder.append(0, int(time.time() * 1000), None, b"old")
+    builder.append(0, timestamp_ms or int(time.time() * 1000), None, b"old")
     return bytes(builder.build())
 
 

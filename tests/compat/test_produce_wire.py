@@ -85,6 +85,10 @@ REFUSED = {
     "wrong checksum": (batches.changed(GOOD, batches.CRC, 1, is_sealed=False), CORRUPT_MESSAGE),
     "message format 0": (batches.build_old(0), INVALID_RECORD),
     "message format 1": (batches.build_old(1), INVALID_RECORD),
+    "message format 1, its time where a batch says zstd": (
+        batches.build_old(1, timestamp_ms=4 << 24),
+        INVALID_RECORD,
+    ),
     "message format 3": (batches.changed(GOOD, batches.MAGIC, 3), CORRUPT_MESSAGE),
     "count above last delta": (batches.changed(GOOD, batches.COUNT, 3), INVALID_RECORD),
     "count below last delta": (

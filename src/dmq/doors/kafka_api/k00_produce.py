@@ -23,7 +23,7 @@ from dmq.doors.call import Call
 from dmq.doors.kafka_api.entering import refusals, to_enter
 from dmq.doors.kafka_api.leader_hints import MOVED, LeaderHints
 from dmq.errors import DmqError, ErrorCode
-from dmq.records import BatchError
+from dmq.records import MAGIC, BatchError
 from dmq.wire.messages.k00_produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -38,6 +38,7 @@ from dmq.wire.messages.k00_produce import (
 ZSTD_VERSION_MIN = 7
 HINTS_SINCE = 10
 """Version from which a refusal names the leader."""
+_MAGIC_AT = 16
 _ATTRIBUTES_AT = 22
 """Low byte of the attributes in a batch, which has the codec."""
 
@@ -276,7 +277,9 @@ def _append(
 
 
 def _codec_of(records: memoryview) -> int:
-    return records[_ATTRIBUTES_AT] & 7 if len(records) > _ATTRIBUTES_AT else Codec.NONE
+    """Of a batch; what is no batch, or of an older format, is refused by its own check."""
+    is_batch = len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == MAGIC
+    return records[_ATTRIBUTES_AT] & 7 if is_batch else Codec.NONE
 
 
 def _produce_unanswered(
