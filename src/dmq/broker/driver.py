@@ -143,20 +143,25 @@ class GroupDriver:
             return
         with self._or_fail():
             if self._turn is None:
-                self._turns()
+                self._begin_turn()
             else:
                 self._leave(self.node.outgoing(self._clock()))
             self._sleep()
 
-    def _turns(self) -> None:
-        while (turn := self.node.begin_turn(self._clock())) is not None:
-            self._leave(turn.frames_now)
-            if turn.needs_sync:
-                self._turn = turn
-                self._syncer.submit(turn.sync, partial(self._synced, turn))
-                return
-            self._leave(self.node.end_turn(self._clock(), turn))
-            self.on_ended()
+    def _begin_turn(self) -> None:
+        """One turn, and the next in another pass of the loop: with thousands of groups there may be
+        many in a row, and meanwhile sockets must be read and heartbeats leave."""
+        turn = self.node.begin_turn(self._clock())
+        if turn is None:
+            return
+        self._leave(turn.frames_now)
+        if turn.needs_sync:
+            self._turn = turn
+            self._syncer.submit(turn.sync, partial(self._synced, turn))
+            return
+        self._leave(self.node.end_turn(self._clock(), turn))
+        self.on_ended()
+        self.wake()
 
     def _synced(self, turn: GroupTurn, error: BaseException | None) -> None:
         self._turn = None

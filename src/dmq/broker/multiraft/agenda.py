@@ -6,6 +6,7 @@ to it. Holds no decision; node.py serves what this hands out.
 """
 
 import heapq
+from collections import deque
 from itertools import count
 
 from dmq.broker.multiraft.replica import Replica
@@ -23,6 +24,7 @@ class Agenda:
         "_elections_max",
         "_numbers",
         "_told",
+        "_told_order",
     )
 
     def __init__(self, elections_max: int, changes_max: int) -> None:
@@ -32,6 +34,8 @@ class Agenda:
         self._numbers = count()  # Equal deadlines are served in the order they were set.
         self._told: dict[Replica, dict[Voter, None]] = {}
         """Groups that must be told of changed peers."""
+        self._told_order: deque[Replica] = deque()
+        """The same in their order; some may have been told since."""
 
     def next_turn(self) -> None:
         """As much again may be handed out."""
@@ -67,14 +71,20 @@ class Agenda:
 
     def tell(self, replica: Replica, peer: Voter) -> None:
         """This group must hear of this peer."""
-        self._told.setdefault(replica, {})[peer] = None
+        peers = self._told.get(replica)
+        if peers is None:
+            peers = self._told[replica] = {}
+            self._told_order.append(replica)
+        peers[peer] = None
 
     def take_told(self) -> Replica | None:
         """A group that must hear of peers; what exactly says `peers_of`."""
-        if not self._told or not self._changes_left:
-            return None
-        self._changes_left -= 1
-        return next(iter(self._told))
+        while self._told_order and self._changes_left:
+            replica = self._told_order.popleft()
+            if replica in self._told:
+                self._changes_left -= 1
+                return replica
+        return None
 
     def peers_of(self, replica: Replica) -> list[Voter]:
         """The peers that this group has not been told of; it is told now."""

@@ -198,9 +198,9 @@ class PeerLinks:
         return True
 
     def refused(self, peer: Voter) -> None:
-        """Nobody listens where the peer lived: it is dead."""
+        """Nobody listens where the peer lived: it is dead. Said again and again, it is no news."""
         link = self.by_peer.get(peer)
-        if link is not None and not link.is_open:
+        if link is not None and not link.is_open and (link.is_live or link.session):
             self._lose(link)
 
     def heard(self, peer: Voter, session: int, now: int) -> Link | None:

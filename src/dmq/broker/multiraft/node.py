@@ -67,10 +67,10 @@ class NodeSettings:
 
     links: LinkSettings = field(default_factory=LinkSettings)
     sending: SendSettings = field(default_factory=SendSettings)
-    elections_max: int = 500
+    elections_max: int = 200
     """Groups whose timers are served in one turn. Too low: slow failover of many groups; too
     high: turns take longer than a heartbeat."""
-    changes_max: int = 2000
+    changes_max: int = 500
     """Groups that are told of a changed peer in one turn."""
     sweep_ms: int = 100
     """How late a produce request may learn that its time is over."""

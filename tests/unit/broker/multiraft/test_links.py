@@ -65,6 +65,20 @@ def test_a_closed_connection_is_no_death_but_a_refused_one_is() -> None:
     assert links.raft.session(PEER) == 0
 
 
+def test_a_dead_peer_that_refuses_again_is_no_news() -> None:
+    links = make()
+    links.connected(hello(), 7, 0)
+    links.closed(PEER, 7)
+    links.refused(PEER)
+    assert links.take_changed() == [PEER]
+    links.refused(PEER)
+    assert links.take_changed() == []
+    links.connected(hello(), 8, 100)
+    links.closed(PEER, 8)
+    links.refused(PEER)
+    assert links.take_changed() == [PEER]
+
+
 def test_a_closed_connection_that_does_not_come_back_is_a_death_after_a_while() -> None:
     links = make()
     links.connected(hello(), 7, 0)
