@@ -1,0 +1,24 @@
+"""The one exception of pipelines: a sentence that says what is wrong, and one that says what to do."""
+
+from dmq.errors import DmqError
+
+
+class PipelineError(DmqError):
+    """Something that a person can mend."""
+
+    def __init__(self, message: str, hint: str = "", *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.is_missing = is_missing
+        """A thing that was named does not exist."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Spark says, without the Java stack trace below it."""
+    text = str(error)
+    reason = getattr(error, "desc", None)
+    if isinstance(reason, str) and reason:
+        text = reason
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,198 @@
+"""Spark sessions for the commands: quiet, on this machine or on a cluster.
+
+Owns how a session is made and ended. Two kinds: a *classic* one, with the driver in this process
+(landing, audits), and a *Connect* one, which declarative pipelines ask for; without --remote its
+server is a driver in this process too. What Java prints goes to a log file, not between our lines.
+"""
+
+import os
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dmq.spark.pipelines.failures import PipelineError, first_line
+from dmq.spark.pipelines.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 (the name of a variable)
+_CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+    "spark.sql.artifact.isolation.enabled": "true",
+    "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
+}
+_QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.connect.serverStacktrace.enabled": "false",
+    # Small machines are the rule where a pipeline begins; adaptive plans merge what is left over.
+    "spark.sql.shuffle.partitions": "8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which Spark: a master for a driver in this process, or a Connect server that runs already."""
+
+    master: str = LOCAL
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark, as `--conf` gives them; they win over all others."""
+
+    def __str__(self) -> str:
+        return self.remote or self.master
+
+
+@contextmanager
+def classic(
+    where: Where, name: str, log: Path, conf: Mapping[str, str] | None = None
+) -> Iterator["SparkSession"]:
+    """A session whose driver is in this process."""
+    if where.remote is not None:
+        raise PipelineError(
+            "This command needs its Spark driver in this process", "Use --master, not --remote."
+        )
+    if (present := _present(conf or {})) is not None:
+        yield present
+        return
+    context = _context(where, name, log, dict(conf or {}))
+    from pyspark.sql.session import SparkSession
+
+    try:
+        yield SparkSession(context)
+    finally:
+        _stop(context)
+
+
+def _present(conf: Mapping[str, str]) -> "SparkSession | None":
+    """A session of the driver that this process has already, as in a notebook; it is left running."""
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        return None
+    from pyspark import SparkContext
+    from pyspark.sql.session import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is None:
+        return None
+    session = SparkSession(context).newSession()
+    for key, value in conf.items():
+        session.conf.set(key, value)
+    return session
+
+
+@contextmanager
+def connect(
+    where: Where, name: str, log: Path, conf: Mapping[str, str] | None = None
+) -> Iterator["SparkSession"]:
+    """A Connect session: of a server in this process, or of the one that `where` names."""
+    if where.remote is not None:
+        yield from _connected(where.remote, where.conf)
+        return
+    os.environ.setdefault(_TOKEN, str(uuid.uuid4()))
+    context = _context(where, name, log, _CONNECT | dict(conf or {}))
+    try:
+        service = getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+        port = getattr(service, "MODULE$").localPort()
+        yield from _connected(f"sc://localhost:{port}/;token={os.environ[_TOKEN]}", {})
+    finally:
+        _stop(context)
+
+
+def _connected(url: str, conf: Mapping[str, str]) -> Iterator["SparkSession"]:
+    # What `pyspark.sql.functions` makes columns for is decided by this variable, nothing else.
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    with warnings.catch_warnings():
+        # PySpark warns of versions of pandas that it has not been tried with; we use none of it.
+        warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
+        yield from _in_connect_mode(url, conf)
+
+
+def _in_connect_mode(url: str, conf: Mapping[str, str]) -> Iterator["SparkSession"]:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.session import SparkSession
+
+    try:
+        session: Any = SparkSession.builder.remote(url).create()
+        for key, value in conf.items():
+            session.conf.set(key, value)
+        session.range(1).count()
+    except PySparkException as error:
+        raise PipelineError(
+            f"Spark Connect at {url.partition('/;')[0]} does not take us: {first_line(error)}",
+            "Is the server there, and of the same Spark version?",
+        ) from error
+    try:
+        yield session
+    finally:
+        session.stop()
+        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
+def _context(where: Where, name: str, log: Path, conf: dict[str, str]) -> Any:
+    """A Spark context; the Java process writes its log to a file."""
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.pop("SPARK_REMOTE", None)
+    try:
+        from pyspark import SparkConf, SparkContext
+    except ImportError as error:
+        raise PipelineError(
+            f"PySpark is not installed: {error}", "Install it with `pip install 'dmq[spark]'`."
+        ) from error
+    from pyspark.errors import PySparkException
+
+    settings = SparkConf().setAll(list((_QUIET | conf | dict(where.conf)).items()))
+    settings.setMaster(where.master).setAppName(name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with _java_speaks_to(log):
+            return SparkContext(conf=settings)
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise PipelineError(
+            f"Spark does not start on {where}: {first_line(error)}", f"See {log}."
+        ) from error
+    except Exception as error:
+        if type(error).__name__ != "Py4JJavaError":
+            raise
+        cause = str(getattr(error, "java_exception", error)).splitlines()[0]
+        raise PipelineError(f"Spark does not start on {where}: {cause}", f"See {log}.") from error
+
+
+@contextmanager
+def _java_speaks_to(log: Path) -> Iterator[None]:
+    """Let a process that is started inside write to a file what it would write to our stderr."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    theirs = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(theirs, 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(theirs)
+        os.close(ours)
+
+
+def _stop(context: Any) -> None:
+    """End the driver and its Java process, so that the next session is a new one."""
+    from pyspark import SparkContext
+
+    context.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=30)
+        SparkContext._gateway = None
+        SparkContext._jvm = None

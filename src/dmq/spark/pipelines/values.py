@@ -1,0 +1,62 @@
+"""Record values as columns: which formats there are, and what each must be able to do.
+
+A format adds two columns to the records of a topic: `parsed`, a struct of the declared fields, and
+`is_good`. For records that are not good it can say why. Where the fields come from: declared by
+the caller, or read off examples.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from dmq.spark.pipelines.failures import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FORMATS = ("json",)
+
+
+class ValueFormat(Protocol):
+    """How values become columns."""
+
+    fields: tuple[str, ...]
+    """Names of the columns, in order."""
+
+    def parse(self, records: "DataFrame") -> "DataFrame":
+        """The records with `parsed` and `is_good`."""
+        ...
+
+    def reasons(self, bad: "DataFrame") -> "DataFrame":
+        """Records that are not good, with a column `reason`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the caller says of the values; kept beside the table, so that it is said once."""
+
+    format: str
+    schema: str
+    """JSON: fields with Spark's types."""
+
+
+def format_of(declared: Declared) -> ValueFormat:
+    """The format that was declared. Raises PipelineError if its schema does not hold."""
+    if declared.format == "json":
+        from dmq.spark.pipelines.json_values import JsonValues
+
+        return JsonValues(declared.schema)
+    raise PipelineError(
+        f"There is no format {declared.format!r}", f"Choose of {', '.join(FORMATS)}."
+    )
+
+
+def check_names(fields: Iterable[str], taken: Iterable[str]) -> None:
+    """Raise PipelineError if a field is called like a column that landing adds."""
+    both = sorted({name.lower() for name in fields} & {name.lower() for name in taken})
+    if both:
+        raise PipelineError(
+            f"The values have fields called {', '.join(both)}, as columns of the table are",
+            "Choose another --partition-by, or rename the fields.",
+        )
