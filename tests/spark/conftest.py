@@ -47,6 +47,7 @@ def spark(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.streaming.stopTimeout": "30s",
+        "spark.sql.streaming.noDataProgressEventInterval": "200ms",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
     }
     if kafka_connector is not None:
