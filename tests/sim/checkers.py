@@ -202,7 +202,9 @@ class ReplicasAgree(Checker):
         # What only a damaged replica had committed was not looked at when it was trimmed.
         if entry.base != group.noted and not (group.was_rotten and entry.base > group.noted):
             self.fail(f"{voter} committed {entry}, but the log ends at {group.noted}")
-        if entry.number in group.by_number:
+        known = group.by_number.get(entry.number)
+        # A producer whose batches retention took is a new one to the next leader.
+        if known is not None and known.end > group.log_start:
             self.fail(f"{voter}: attempt {entry.number} is at {group.by_number[entry.number]} too")
         group.entries[entry.end] = entry
         group.by_number[entry.number] = entry

@@ -272,8 +272,7 @@ class GroupCoordinators:
     def tick(self, now: int) -> None:
         """Do what is due."""
         for seat in self._seats.values():
-            if seat.occupant is None:
-                seat.moved()  # A handover that was given up leaves the leadership here.
+            seat.tick(now)
         for occupant in self._occupants():
             deadline = occupant.host.next_deadline()
             if deadline is not None and deadline <= now:

@@ -2,17 +2,19 @@
 
 The machine is made and fed with the whole log when the leadership begins, and thrown away with it, or
 when the log is cut below what it has seen: there is nothing to roll back (SPEC §7). What the log says is
-read in the loop, in steps; these logs are compacted. The kinds of seats are in group_seats.py and
-transaction_seats.py. Called by the replica, which says when it leads, and by the coordinators.
+read in the loop, in steps; these logs are compacted. Bytes that rotted are found there, and the replica
+leads no more until it is repaired. The kinds of seats are in group_seats.py and transaction_seats.py.
+Called by the replica, which says when it leads, and by the coordinators.
 """
 
 import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from dmq.broker.multiraft.cargo import read_piece
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.producing import ProducerBook
-from dmq.errors import ErrorCode, KafkaError
+from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.machines.machine import Record as MachineRecord
 from dmq.records import BatchHeader, Record, build_batch, iterate, read_header, scan
 
@@ -38,7 +40,7 @@ class Occupant(Protocol):
 class Seat:
     """See the module. `make` gives a new occupant for each leadership."""
 
-    __slots__ = ("_make", "_now", "_wall", "occupant", "replica")
+    __slots__ = ("_bad", "_make", "_now", "_wall", "occupant", "replica")
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Seat:
         self._wall = wall
         self.occupant: Occupant | None = None
         """While we lead and all is loaded."""
+        self._bad: StorageError | None = None
+        """The log can't be read: the replica is told with the next tick, outside of its own turn."""
         replica.watch = self
         self.moved()
 
@@ -73,11 +77,24 @@ class Seat:
         if self.occupant is not None:
             self._leave()
 
+    def tick(self, now: int) -> None:
+        """Sit down if that is still to be done: after a handover that was given up, or a cut."""
+        if self.occupant is None:
+            self.moved()
+        bad, self._bad = self._bad, None
+        if bad is not None:
+            self.replica.note_damage(bad, now)
+
     def _take(self) -> None:
         if self.replica.log.staged_bytes:
             return  # The end of the log can't be read before a turn has written it.
         occupant = self._make(self)
-        self._load(occupant)
+        try:
+            self._load(occupant)
+        except StorageError as error:
+            log.error("a coordinator can't read its log, %r: %s", self.replica, error)
+            self._bad = error
+            return
         self.occupant = occupant
         occupant.lead(self._now())
 
@@ -87,18 +104,14 @@ class Seat:
         occupant.resign()
 
     def _load(self, occupant: Occupant) -> None:
+        """Raises StorageError."""
         replica = self.replica
         offset, end = replica.log_start_offset, replica.log_end_offset
         while offset < end:
-            before = offset
-            for piece in replica.log.read(offset, LOAD_BYTES, end, whole_first_batch=True):
-                data = piece.pread()
-                for position, header in scan(data):
-                    if header.next_offset > offset:
-                        offset = header.next_offset
-                        occupant.load(header, list(iterate(data, position, header)))
-            if offset == before:
-                return  # Compaction left nothing between here and the end.
+            piece = read_piece(replica.log, offset, end, LOAD_BYTES)
+            for position, header in scan(piece.data):
+                occupant.load(header, list(iterate(piece.data, position, header)))
+            offset = piece.stop
 
     # --- the log -------------------------------------------------------------------------------
 

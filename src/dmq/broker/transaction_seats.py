@@ -410,8 +410,7 @@ class TransactionCoordinators:
     def tick(self, now: int) -> None:
         """Do what is due."""
         for seat in self._seats.values():
-            if seat.occupant is None:
-                seat.moved()  # A handover that was given up leaves the leadership here.
+            seat.tick(now)
         if now < self._again_at:
             return
         self._again_at = now + SEND_AGAIN_MS

@@ -191,24 +191,26 @@ class WritesOnceAndInOrder(Promise):
 
     def __init__(self, world: "CoordinatorWorld") -> None:
         super().__init__(world)
-        self._last: dict[tuple[str, int], tuple[int, int]] = {}
+        self._last: dict[tuple[str, int], tuple[int, int, int]] = {}
+        """Epoch, sequence, and the end of the batch that had them."""
 
     def appended(self, topic: "Topic", entry: Entry) -> None:
         stamp = entry.stamp
         assert stamp is not None
         at = topic.name, stamp.producer_id
-        epoch, last = self._last.get(at, (-1, -1))
+        epoch, last, end = self._last.get(at, (-1, -1, 0))
         if self.chronicle.is_blind(topic):
             return
-        if stamp.producer_epoch < epoch:
+        is_known = end > topic.facts.log_start  # Else retention took it, and any sequence begins.
+        if stamp.producer_epoch < epoch and is_known:
             self.fail(f"{topic} has {entry} after epoch {epoch} of the same producer")
         if stamp.producer_epoch > epoch:
             last = -1
         if stamp.sequence >= 0:
-            if stamp.sequence != last + 1:
+            if stamp.sequence != last + 1 and (is_known or not end):
                 self.fail(f"{topic} has {entry} after sequence {last}")
             last = stamp.sequence + entry.end - entry.base - 1
-        self._last[at] = stamp.producer_epoch, last
+        self._last[at] = stamp.producer_epoch, last, entry.end
 
     def refused(self, topic: "Topic", number: int, code: ErrorCode | None) -> None:
         is_excused = topic.is_deleted or self.chronicle.is_blind(topic) or topic.facts.log_start

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from sim.batches import read_log
+from sim.batches import RottenBatchError, read_log
 from sim.probes import counts
 
 from dmq.broker.multiraft.replica import Replica
@@ -32,7 +32,7 @@ def _vouch(self: VerificationGuards, *args: Any) -> bool:
 def _cut(self: Log, position: Position) -> Any:
     try:
         lost = read_log(self, position.offset, self.readable_end)
-    except (StorageError, ValueError):
+    except (StorageError, RottenBatchError):
         lost = []
     for entry in lost:
         if entry.stamp is not None and entry.stamp.is_control:

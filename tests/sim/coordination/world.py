@@ -76,7 +76,7 @@ def draw_coordination(seed: int) -> Coordination:
 def draw_mix(seed: int) -> Mix:
     """A seed's world, with few clients of the plain kind."""
     mix = swarm.draw(seed)
-    return replace(mix, producers=1, consumers=1, trim_keeps=150, topics=max(2, mix.topics))
+    return replace(mix, producers=1, consumers=1, trim_keeps=40, topics=max(2, mix.topics))
 
 
 class CoordinatorWorld(World):

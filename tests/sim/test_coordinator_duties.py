@@ -1,0 +1,146 @@
+"""What coordinators owe to their clients, one scenario each that a person can read.
+
+Every scenario ends with `settle`: all faults over, nothing open, all that was told is true. The checkers
+of the simulator watch throughout; what is asserted here is what they can't know.
+"""
+
+from sim.coordination.stage import TIMEOUT_MS, CoordinatorStage
+
+from dmq.errors import ErrorCode
+
+
+def test_a_transaction_shows_in_all_its_partitions_when_it_is_committed() -> None:
+    stage = CoordinatorStage()
+    txn = stage.begin()
+    stage.write(txn, stage.topic)
+    stage.write(txn, stage.other)
+    stage.commit_offset_in(txn, 7000)
+    assert (stage.read(stage.topic), stage.read(stage.other), stage.offset()) == ([], [], -1)
+    stage.ended(txn)
+    stage.run(200)
+    numbers = [[n] for n in txn.batches]
+    assert [stage.read(stage.topic), stage.read(stage.other)] == numbers
+    assert stage.offset() == 7000
+    stage.settle()
+
+
+def test_what_was_decided_is_finished_by_the_next_coordinator() -> None:
+    stage = CoordinatorStage()
+    txn = stage.begin()
+    stage.write(txn, stage.topic)
+    stage.commit_offset_in(txn, 7000)
+    stage.isolate(stage.leader(stage.topic))  # Its marker can't be written for now.
+    asked = stage.end(txn)
+    stage.run(100)
+    stage.world.network.heal_all([*stage.world.brokers])
+    stage.coordinator.kill()
+    stage.run(4000)
+    if asked.reply is None:
+        stage.ended(txn)
+    stage.until(lambda: stage.read(stage.topic) == [*txn.batches], 10_000)
+    assert stage.offset() == 7000
+    stage.settle()
+
+
+def test_an_end_asked_again_gets_the_same_answer_from_the_next_coordinator() -> None:
+    stage = CoordinatorStage()
+    txn = stage.begin()
+    stage.write(txn, stage.topic)
+    stage.ended(txn)
+    stage.move(stage.world.transactions_topic)
+    stage.ended(txn)
+    assert len(txn.answers) == 1
+    stage.settle()
+
+
+def test_a_late_end_does_not_touch_the_next_transaction() -> None:
+    stage = CoordinatorStage()
+    first = stage.begin()
+    stage.write(first, stage.topic)
+    second = stage.ended(first)
+    stage.run(300)
+    stage.write(second, stage.topic)
+    late = stage.end(first)
+    stage.run(300)
+    assert late.reply is not None
+    assert late.reply.code is ErrorCode.PRODUCER_FENCED
+    assert stage.read(stage.topic) == [*first.batches]
+    stage.ended(second, is_commit=False)
+    stage.settle()
+    assert second.fate is False
+
+
+def test_a_silent_transaction_is_aborted_and_its_late_batch_refused() -> None:
+    stage = CoordinatorStage()
+    txn = stage.begin()
+    stage.write(txn, stage.topic)
+    stage.run(2 * TIMEOUT_MS)
+    late = stage.send(txn, stage.topic, 1)
+    stage.run(300)
+    assert late.reply is not None
+    assert late.reply.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert stage.read(stage.topic) == []
+    stage.settle()
+
+
+def test_who_takes_a_name_over_ends_what_its_predecessor_began() -> None:
+    stage = CoordinatorStage()
+    txn = stage.begin()
+    stage.write(txn, stage.topic)
+    assert stage.ask_name("name") is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert stage.ask_name("name") is ErrorCode.NONE
+    late = stage.end(txn)
+    stage.run(300)
+    assert late.reply is not None
+    assert late.reply.code is ErrorCode.PRODUCER_FENCED
+    stage.settle()
+    assert txn.fate is False
+
+
+def test_a_cut_off_coordinator_confirms_no_offset() -> None:
+    stage = CoordinatorStage()
+    known = stage.commit_offset(5000)
+    stage.run(100)
+    assert known.reply is not None
+    lonely = stage.group_coordinator
+    stage.isolate(lonely)
+    asked = stage.commit_offset(6000)
+    stage.run(3000)
+    assert asked.reply is None or not asked.reply.is_good
+    assert stage.group_coordinator is not lonely
+    assert stage.offset() == 5000
+    stage.settle()
+
+
+def test_a_coordinator_whose_disk_is_full_goes_on_when_there_is_room() -> None:
+    stage = CoordinatorStage()
+    stage.commit_offset(5000)
+    stage.run(100)
+    coordinator = stage.group_coordinator
+    coordinator.disk.capacity = coordinator.disk.used_bytes()
+    asked = [stage.commit_offset(6000 + n) for n in range(50)]
+    stage.run(1000)
+    assert coordinator.is_up
+    assert any(request.reply and not request.reply.is_good for request in asked)
+    for broker in stage.world.brokers.values():
+        broker.disk.capacity = None
+    stage.run(3000)
+    good = [n for n, request in enumerate(asked) if request.reply and request.reply.is_good]
+    assert stage.offset() >= (6000 + good[-1] if good else 5000)
+    stage.settle()
+
+
+def test_rot_in_a_coordinators_log_is_found_before_it_serves() -> None:
+    stage = CoordinatorStage()
+    for value in range(5000, 5020):
+        stage.commit_offset(value)
+        stage.run(20)
+    topic, leader = stage.world.offsets_topic, stage.group_coordinator
+    rotten = next(b for b in stage.world.brokers.values() if b is not leader)
+    assert rotten.flip_segment(topic)
+    leader.arrive(leader.transfer, topic, rotten.number)
+    stage.until(lambda: stage.world.reached["damage found"] > 0)
+    stage.until(lambda: stage.world.reached["damaged replica repaired"] > 0)
+    stage.run(1000)
+    assert stage.offset() == 5019
+    stage.settle()
