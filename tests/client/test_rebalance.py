@@ -109,3 +109,62 @@ def test_an_error_in_a_callback_comes_out_of_poll(
     with pytest.raises(LookupError, match="no place"):
         poll_until(lambda: False, "the error", consumer)
     assert [m.value for m in read(consumer, 1)] == [b"x"]  # The partitions are there all the same.
+
+
+def begins(messages: list[Message]) -> dict[int, int]:
+    """The first offset out of each partition."""
+    found: dict[int, int] = {}
+    for message in messages:
+        found.setdefault(message.partition, message.offset)
+    return found
+
+
+@pytest.mark.parametrize("protocol", list(GroupProtocol))
+def test_a_rebalance_while_offsets_are_undecided_does_not_send_readers_back(
+    new_producer: NewProducer,
+    new_consumer: NewConsumer,
+    new_topic: Callable[..., str],
+    group: str,
+    protocol: GroupProtocol,
+) -> None:
+    """Offsets of an open transaction are unstable: readers wait, whatever else happens meanwhile."""
+    topic = new_topic(partitions=6)
+    feeder = new_producer()
+    for number in range(60):
+        feeder.send(topic, value=b"%d" % number, partition=number % 6)
+    feeder.flush(30)
+
+    def member() -> Consumer:
+        consumer = new_consumer(
+            group_id=group,
+            enable_auto_commit=False,
+            group_protocol=protocol,
+            auto_offset_reset="earliest",
+        )
+        consumer.subscribe([topic])
+        return consumer
+
+    def owns(consumer: Consumer, count: int) -> bool:
+        return len(consumer.assignment()) == count
+
+    writer = new_producer(transactional_id=f"{group}-writer")
+    first = member()
+    poll_until(lambda: owns(first, 6), "the first owns all", first)
+    with writer.transaction() as transaction:
+        transaction.send_offsets(first, {(topic, p): 4 for p in range(6)})
+    one = two = first
+    with pytest.raises(LookupError), writer.transaction() as transaction:  # noqa: PT012
+        transaction.send_offsets(first, {(topic, p): 7 for p in range(6)})
+        first.close()
+        one = member()
+        came = poll_until(lambda: owns(one, 6), "one owns all", one)
+        two = member()
+        came += poll_until(lambda: owns(one, 3) and owns(two, 3), "both own half", one, two)
+        came += [*one.poll(0.5), *two.poll(0.5)]
+        assert begins(came) == {}, "nobody knows yet where to begin"
+        raise LookupError("changed my mind")
+    rest: list[Message] = []
+    poll_until(
+        lambda: rest.extend([*one.poll(0.05), *two.poll(0.05)]) or len(begins(rest)) == 6, "read"
+    )
+    assert begins(rest) == dict.fromkeys(range(6), 4)

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import Message as RawMessage
 from confluent_kafka import TopicPartition as RawPartition
 
-from dmq.client.config import ConsumerConfig, OffsetResetPolicy
+from dmq.client.config import ConsumerConfig, IsolationLevel, OffsetResetPolicy
 from dmq.client.errors import (
     ClientError,
     ClosedError,
@@ -33,6 +33,7 @@ from dmq.client.errors import (
     translate_raised,
 )
 from dmq.client.message import Decoders, Message
+from dmq.client.places import held_against
 from dmq.client.rebalances import OnRebalance, Share, known, raw_of
 from dmq.client.sending import SLICE_S, Trouble, await_broker, librdkafka_log, log, made
 from dmq.types import TopicPartition
@@ -55,7 +56,10 @@ class Consumer:
     def __init__(self, config: ConsumerConfig | None = None) -> None:
         self.config = config or ConsumerConfig()
         self._decoders = Decoders(self.config.key_deserializer, self.config.value_deserializer)
-        self._share = Share(is_incremental=self.config.is_incremental)
+        self._share = Share(
+            is_incremental=self.config.is_incremental,
+            proves=self.config.isolation_level is IsolationLevel.READ_COMMITTED,
+        )
         self._trouble = Trouble()
         self._error: ClientError | None = None
         """Came with messages, which go first."""
@@ -107,6 +111,7 @@ class Consumer:
         offsets = partitions if isinstance(partitions, Mapping) else {}
         self._share.forget(list(self._share.handed))
         self._share.paused.clear()
+        self._share.unproven.clear()
         raw = [RawPartition(*each, offsets.get(each, OFFSET_STORED)) for each in chosen]
         self._call("assign", self._raw.assign, raw)
 
@@ -181,6 +186,8 @@ class Consumer:
                 messages.append(Message(each, self._decoders))
             else:
                 self._take_error(error)
+        if self._share.unproven and messages:
+            messages = self._call("poll", held_against, self._raw, self._share.unproven, messages)
         if self._share.taken:  # A rebalance came in between: those are somebody else's now.
             gone = self._share.taken
             messages = [m for m in messages if (m.topic, m.partition) not in gone]
@@ -290,6 +297,7 @@ class Consumer:
         self._check_open()
         key = TopicPartition(*partition)
         self._share.forget([key])
+        self._share.unproven.discard(key)
         if self._share.start_at(key, offset):
             return
         if key not in self.assignment():

@@ -23,8 +23,11 @@ OnRebalance = Callable[[list[TopicPartition]], None]
 class Share:
     """The partitions that a consumer has, and the offset after the last message it gave out of each."""
 
-    def __init__(self, *, is_incremental: bool) -> None:
+    def __init__(self, *, is_incremental: bool, proves: bool = False) -> None:
         self._is_incremental = is_incremental
+        self._proves = proves
+        self.unproven: set[TopicPartition] = set()
+        """Assigned, and where they begin is to be held against what is committed (places.py)."""
         self.handed: dict[TopicPartition, int] = {}
         """Offsets to commit: of the next message, as Kafka counts."""
         self.stored: dict[TopicPartition, int] = {}
@@ -92,6 +95,8 @@ class Share:
             key = TopicPartition(partition.topic, partition.partition)
             partition.offset = starts.get(key, partition.offset)
             self.taken.discard(key)
+            if self._proves and key not in starts:
+                self.unproven.add(key)
         if self._is_incremental:
             raw.incremental_assign(partitions)
         else:
@@ -101,6 +106,7 @@ class Share:
         gone = known(partitions)
         self.forget(gone)
         self.paused.difference_update(gone)
+        self.unproven.difference_update(gone)
         self.taken.update(gone)
         if self._is_incremental:
             raw.incremental_unassign(partitions)
