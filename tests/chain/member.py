@@ -49,6 +49,7 @@ class Member:
         """Until it is over, or these clients can't go on."""
         producer = Producer(self._writing())
         try:
+            producer.start()  # Ends what the last incarnation left open, before anybody waits for it.
             consumer = Consumer(self._reading())
             try:
                 consumer.subscribe([self._options["source"]])
