@@ -91,7 +91,7 @@ class Committer:
         named = {each.id for each in last.transactions}
         for transaction in ours:
             if last.batch != batch or transaction.id not in named:
-                self.transactions.fence(transaction)  # A replay wrote what was decided already.
+                self.transactions.abort(transaction)  # A replay wrote what was decided already.
         if self._writing.is_job:
             self.settle([each.id for each in ours])
             self._help_abandoned(decisions)
@@ -99,18 +99,22 @@ class Committer:
     def abort(self, batch: int, ours: list[Transaction]) -> None:
         """End what tasks have left open, unless the batch was decided before its commit failed."""
         if self.log.exists():
-            self.decider.take_over()
-            last = self.log.read().get(self._writing.query)
+            last = self.last_decision()
             if last is not None and last.batch >= batch:
                 self._finish(last)
                 return
         for transaction in ours:
-            self.transactions.fence(transaction)
+            self.transactions.abort(transaction)
         if self._writing.run or self._writing.is_job:
             # Tasks of this run that told nobody. Another run's may be those of a newer driver.
             own = f"{self._writing.ids}{self._writing.run}"
             for standing in self._open(own):
-                self.transactions.fence(standing.transaction)
+                self.transactions.abort(standing.transaction)
+
+    def last_decision(self) -> Decision | None:
+        """What was decided last; nobody else decides from here on, until they take over."""
+        self.decider.take_over()
+        return self.log.read().get(self._writing.query)
 
     # --- the steps
 
@@ -159,7 +163,7 @@ class Committer:
         self.decider.open(None if self._writing.is_job else decision.ended())
         self.decider.seal()
         for standing in noted:
-            self.transactions.fence(standing.transaction)
+            self.transactions.abort(standing.transaction)
 
     def _open(self, prefix: str) -> list[Standing]:
         ids = [i for i in self.transactions.open_ids(prefix) if i != self._writing.decider]

@@ -40,6 +40,7 @@ PRODUCE_HIGHEST = 11
 _INIT_HIGHEST = 4
 _ADD_HIGHEST = 3
 _END_HIGHEST = 4
+_ABORT_HIGHEST = 5
 DESCRIBE_TRANSACTIONS = 65
 
 IN_FLIGHT_MAX = 5
@@ -96,25 +97,7 @@ class Transactions:
 
     def begin(self, id_: str, timeout_ms: int) -> Transaction:
         """Take the id: whoever had it before is fenced, and what they had open is aborted."""
-        return self._initialise(id_, timeout_ms, -1, -1)
-
-    def fence(self, transaction: Transaction) -> None:
-        """Abort it for good: unlike `abort`, a task that still writes to it can't begin anew.
-
-        Nothing happens if the id has moved on: this transaction is over then.
-        """
-        try:
-            self._initialise(transaction.id, 60_000, transaction.producer_id, transaction.epoch)
-        except LostTransactionError:
-            return
-
-    def _initialise(self, id_: str, timeout_ms: int, producer_id: int, epoch: int) -> Transaction:
-        request = InitProducerIdRequest(
-            transactional_id=id_,
-            transaction_timeout_ms=timeout_ms,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-        )
+        request = InitProducerIdRequest(transactional_id=id_, transaction_timeout_ms=timeout_ms)
 
         def attempt() -> Transaction:
             response = self._ask_patiently(id_, INIT_PRODUCER_ID, request, _INIT_HIGHEST)
@@ -157,12 +140,24 @@ class Transactions:
 
         self._cluster.retry(f"add partitions to transaction {transaction.id}", attempt)
 
-    def end(self, transaction: Transaction, *, commit: bool) -> None:
+    def abort(self, transaction: Transaction) -> None:
+        """End it for good; nothing happens if it is over, or if the id has begun another since.
+
+        Where brokers speak the protocol's second version, the end moves the epoch on (KIP-890), so a
+        task that nobody waits for any more can't go on either. InitProducerId would fence it, too, but
+        hits the transaction that comes after this one as well.
+        """
+        try:
+            self.end(transaction, commit=False, highest=_ABORT_HIGHEST)
+        except LostTransactionError:
+            return
+
+    def end(self, transaction: Transaction, *, commit: bool, highest: int = _END_HIGHEST) -> None:
         """Commit or abort it. Raises LostTransactionError if it was ended otherwise."""
         request = _end_request(transaction, commit)
 
         def attempt() -> None:
-            response = self._ask_patiently(transaction.id, END_TXN, request, _END_HIGHEST)
+            response = self._ask_patiently(transaction.id, END_TXN, request, highest)
             _check(response.error_code, transaction.id)
 
         self._cluster.retry(f"end transaction {transaction.id}", attempt)

@@ -131,7 +131,7 @@ class TaskWriter:
         if self.transaction is not None:
             # The driver's sweep comes later, and a broker's time-out in the end.
             with contextlib.suppress(OSError, DmqError):
-                self._transactions.fence(self.transaction)
+                self._transactions.abort(self.transaction)
 
     def _close(self) -> None:
         if self._sender is not None:
@@ -201,7 +201,7 @@ def grouped(batches: Iterable[Any]) -> Iterator[Any]:
             if size >= GROUP_BYTES:
                 yield _together(held)
                 held, size = [], 0
-    if size:
+    if held:
         yield _together(held)
 
 

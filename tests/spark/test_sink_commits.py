@@ -1,0 +1,286 @@
+"""The end of a batch, step by step, without Spark: decided once, and carried out by whoever comes first.
+
+Set KAFKA_SERVERS to run the same against another cluster.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from compat.eventually import eventually
+from confluent_kafka import Consumer, TopicPartition
+
+from dmq.errors import ErrorCode
+from dmq.spark.cluster import Cluster, Settings
+from dmq.spark.commits import JOB, Committer, Writing
+from dmq.spark.decisions import Decision, FencedError
+from dmq.spark.failures import SparkSourceError
+from dmq.spark.routing import Target
+from dmq.spark.sink_options import Columns, SinkOptions
+from dmq.spark.transactions import LostTransactionError, Transaction
+from dmq.spark.writer import TaskWriter
+from dmq.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    given = os.environ.get("KAFKA_SERVERS")
+    if given:
+        yield given
+        return
+    with Broker({"num.partitions": 3}) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def cluster(servers: str) -> Iterator[Cluster]:
+    found = Cluster(Settings.of({"kafka.bootstrap.servers": servers}))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"out-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def query() -> str:
+    return str(uuid.uuid4())
+
+
+class Sink:
+    """Tasks and drivers of one query, as Spark would run them."""
+
+    def __init__(self, servers: str, cluster: Cluster, topic: str, query: str) -> None:
+        self.servers, self.cluster, self.topic, self.query = servers, cluster, topic, query
+        self._tasks = 0
+
+    def task(self, run: str, *values: str, timeout_ms: int = 60_000) -> Transaction:
+        """A task that has written and leaves its transaction open."""
+        options = SinkOptions.of({
+            "kafka.bootstrap.servers": self.servers,
+            "topic": self.topic,
+            "kafka.transaction.timeout.ms": str(timeout_ms),
+        })  # fmt: skip
+        self._tasks += 1
+        id_ = f"{self.writing(run).ids}{run}.w.{self._tasks}"
+        writer = TaskWriter(options, Columns(value=0), id_)
+        writer.write([pa.record_batch([pa.array(values)], names=["value"])])
+        assert writer.transaction is not None
+        return writer.transaction
+
+    def writing(self, run: str) -> Writing:
+        return Writing("dmq-spark", self.query, run)
+
+    def driver(self, run: str) -> Committer:
+        return Committer(self.cluster, self.writing(run))
+
+    def states(self, *transactions: Transaction) -> list[str]:
+        standing = self.driver("").transactions.standing(each.id for each in transactions)
+        return [standing[each.id].state for each in transactions]
+
+    def are_over(self, *transactions: Transaction) -> bool:
+        standing = self.driver("").transactions.standing(each.id for each in transactions)
+        return all(each.is_settled for each in standing.values())
+
+    def read(self) -> list[str]:
+        """Committed values, up to the high watermark: nothing may be open."""
+        consumer = Consumer({
+            "bootstrap.servers": self.servers, "group.id": "reader", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.partition.eof": True,
+        })  # fmt: skip
+        partitions = list(consumer.list_topics(self.topic, 10).topics[self.topic].partitions)
+        consumer.assign([TopicPartition(self.topic, each, 0) for each in partitions])
+        values, ends = [], set()
+        while len(ends) < len(partitions):
+            message = consumer.poll(10)
+            assert message is not None, "the log has no end"
+            if message.error():
+                ends.add(message.partition())
+            else:
+                values.append(message.value().decode())
+        consumer.close()
+        return sorted(values)
+
+
+@pytest.fixture
+def sink(servers: str, cluster: Cluster, topic: str, query: str) -> Sink:
+    return Sink(servers, cluster, topic, query)
+
+
+def test_a_batch_is_seen_when_it_is_committed_and_not_before(sink: Sink) -> None:
+    first, second = sink.task("r1", "a", "b"), sink.task("r1", "c")
+    assert sink.read() == []
+    sink.driver("r1").commit(0, [first, second])
+    eventually(lambda: sink.read() == ["a", "b", "c"], "the rows are there, each once", 10)
+
+
+def test_batches_follow_each_other_and_the_last_decision_is_kept(sink: Sink) -> None:
+    for batch in range(3):
+        sink.driver("r1").commit(batch, [sink.task("r1", f"v{batch}")])
+    decision = sink.driver("r1").last_decision()
+    assert decision is not None
+    assert (decision.batch, decision.is_ended, decision.run) == (2, True, "r1")
+    eventually(lambda: sink.read() == ["v0", "v1", "v2"], "the rows are there, each once", 10)
+
+
+def test_a_driver_that_died_after_its_decision_is_finished_by_the_next(sink: Sink) -> None:
+    ours = [sink.task("r1", "a"), sink.task("r1", "b")]
+    dead = sink.driver("r1")
+    dead.log.ensure()
+    dead.decider.take_over()
+    dead._decide(0, ours)
+    dead.transactions.end(ours[0], commit=True)  # … and died between the ends.
+    replayed = sink.task("r2", "a", "b")
+    sink.driver("r2").commit(0, [replayed])
+    eventually(lambda: sink.read() == ["a", "b"], "the rows are there, each once", 10)
+    eventually(lambda: sink.are_over(replayed), "aborted", 10)
+
+
+def test_a_driver_that_died_over_its_decision_has_decided_nothing(sink: Sink) -> None:
+    lost = sink.task("r1", "a")
+    dead = sink.driver("r1")
+    dead.log.ensure()
+    dead.decider.take_over()
+    dead.decider.open(Decision(sink.query, 0, (lost,)))  # Written, not sealed.
+    sink.driver("r2").commit(0, [sink.task("r2", "a")])
+    eventually(lambda: sink.read() == ["a"], "the rows are there, each once", 10)
+    decision = sink.driver("r2").last_decision()
+    assert decision is not None
+    assert decision.run == "r2"
+
+
+def test_a_batch_that_was_finished_is_not_written_again(sink: Sink) -> None:
+    sink.driver("r1").commit(0, [sink.task("r1", "a")])
+    sink.driver("r2").commit(0, [sink.task("r2", "a")])
+    eventually(lambda: sink.read() == ["a"], "the rows are there, each once", 10)
+
+
+def test_an_older_driver_is_fenced(sink: Sink) -> None:
+    old, new = sink.driver("r1"), sink.driver("r2")
+    theirs, ours = sink.task("r1", "old"), sink.task("r2", "new")
+    old.log.ensure()
+    old.decider.take_over()
+    new.decider.take_over()
+    with pytest.raises(FencedError, match="another driver"):
+        old._decide(0, [theirs])
+    new.commit(0, [ours])
+    eventually(lambda: sink.read() == ["new"], "the rows are there, each once", 10)
+
+
+def test_lost_attempts_are_ended_by_the_sweep_and_others_are_left_alone(
+    sink: Sink, servers: str, cluster: Cluster
+) -> None:
+    other = Sink(servers, cluster, sink.topic, str(uuid.uuid4())).task("r1", "of another query")
+    lost = [sink.task("r0", "of a dead driver"), sink.task("r1", "of a losing attempt")]
+    sink.driver("r1").commit(0, [sink.task("r1", "won")])
+    eventually(lambda: sink.are_over(*lost), "aborted", 10)
+    assert sink.states(other) == ["Ongoing"]
+    sink.driver("").transactions.abort(other)
+    eventually(lambda: sink.read() == ["won"], "the rows are there, each once", 10)
+
+
+def test_a_swept_task_cannot_go_on_writing(sink: Sink) -> None:
+    lost = sink.task("r1", "lost")
+    sink.driver("r1").commit(0, [sink.task("r1", "won")])
+    transactions = sink.driver("r1").transactions
+    eventually(lambda: sink.are_over(lost), "aborted", 10)
+    with pytest.raises(LostTransactionError):
+        transactions.end(lost, commit=True)
+
+
+def test_a_sweep_ends_what_it_noted_and_not_what_came_later(sink: Sink) -> None:
+    transactions = sink.driver("r1").transactions
+    noted = sink.task("r1", "first")
+    later = transactions.begin(noted.id, 60_000)
+    transactions.abort(noted)
+    transactions.add(later, [Target(sink.topic, 0)])
+    transactions.abort(noted)
+    assert sink.states(later) == ["Ongoing"]
+    transactions.end(later, commit=False)
+
+
+def test_abort_ends_everything_of_its_run(sink: Sink) -> None:
+    told, silent = sink.task("r1", "told"), sink.task("r1", "silent")
+    newer = sink.task("r2", "of a newer driver")
+    sink.driver("r1").abort(0, [told])
+    eventually(lambda: sink.are_over(told, silent), "aborted", 10)
+    assert sink.states(newer) == ["Ongoing"]
+    sink.driver("r2").commit(0, [newer])
+    eventually(lambda: sink.read() == ["of a newer driver"], "the rows are there, each once", 10)
+
+
+def test_abort_after_the_decision_carries_it_out(sink: Sink) -> None:
+    ours = sink.task("r1", "a")
+    driver = sink.driver("r1")
+    driver.log.ensure()
+    driver.decider.take_over()
+    driver._decide(0, [ours])  # Then the commit failed, and Spark calls abort.
+    sink.driver("r1").abort(0, [ours])
+    eventually(lambda: sink.read() == ["a"], "the rows are there, each once", 10)
+
+
+def test_a_transaction_that_ended_before_its_decision_fails_the_batch(sink: Sink) -> None:
+    ours = [sink.task("r1", "a"), sink.task("r1", "b")]
+    driver = sink.driver("r1")
+    driver.transactions.abort(ours[1])
+    with pytest.raises(SparkSourceError, match="Nothing of the batch was committed"):
+        driver.commit(0, ours)
+    sink.driver("r1").abort(0, ours)
+    eventually(lambda: sink.read() == [], "the rows are there, each once", 10)
+
+
+def test_a_transaction_that_ended_after_its_decision_is_told(sink: Sink) -> None:
+    ours = [sink.task("r1", "a"), sink.task("r1", "b")]
+    driver = sink.driver("r1")
+    driver.log.ensure()
+    driver.decider.take_over()
+    driver._decide(0, ours)
+    driver.transactions.abort(ours[1])  # As if its time had run out.
+    with pytest.raises(SparkSourceError, match=r"1 of its 2 transactions had been aborted"):
+        sink.driver("r2").commit(0, [])
+
+
+def test_a_timeout_beyond_the_brokers_cap_is_told(sink: Sink) -> None:
+    with pytest.raises(SparkSourceError, match=r"transaction\.max\.timeout\.ms"):
+        sink.task("r1", "a", timeout_ms=2_000_000_000)
+
+
+def test_other_queries_open_decisions_do_not_hide_ours(
+    sink: Sink, servers: str, cluster: Cluster
+) -> None:
+    other = Sink(servers, cluster, sink.topic, str(uuid.uuid4()))
+    stuck = other.driver("r1")
+    stuck.log.ensure()
+    stuck.decider.take_over()
+    stuck.decider.open(Decision(other.query, 0, ()))  # Its driver has died here.
+    sink.driver("r1").commit(0, [sink.task("r1", "a")])
+    decision = sink.driver("r2").last_decision()
+    assert decision is not None
+    assert decision.batch == 0
+    assert other.query not in sink.driver("r2").log.read()
+    sink.driver("r2").commit(0, [sink.task("r2", "a")])
+    eventually(lambda: sink.read() == ["a"], "the rows are there, each once", 10)
+
+
+def test_a_job_is_readable_when_it_returns_and_leaves_nothing_behind(
+    servers: str, cluster: Cluster, topic: str
+) -> None:
+    sink = Sink(servers, cluster, topic, f"{JOB}{uuid.uuid4().hex}")
+    sink.driver("").commit(0, [sink.task("", "a"), sink.task("", "b")])
+    assert sink.read() == ["a", "b"]
+    assert sink.driver("").last_decision() is None
+
+
+def test_ending_twice_is_ending_once(sink: Sink) -> None:
+    ours = sink.task("r1", "a")
+    transactions = sink.driver("r1").transactions
+    for _ in range(3):
+        transactions.end(ours, commit=True)
+    assert transactions.commit_all([ours, ours]) == []
+    with pytest.raises(LostTransactionError) as caught:
+        transactions.end(ours, commit=False)
+    assert caught.value.code == ErrorCode.INVALID_TXN_STATE
