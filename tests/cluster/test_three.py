@@ -97,6 +97,9 @@ def test_a_leader_killed_paused_cut_off_and_stopped(cluster: Cluster) -> None:
     cluster.isolate(victim)
     others = [node for node in cluster.brokers if node != victim]
     eventually(lambda: leader_for(cluster, others) in others, "another one leads", PATIENCE_S)
+    eventually(lambda: leader_for(cluster, [victim]) == -1, "it knows no leader", PATIENCE_S)
+    # Clients drop a broker that they are not told of, with the requests that are under way to it.
+    assert {seen.brokers for seen in cluster.views().values()} == {frozenset(cluster.brokers)}
     cluster.heal(victim)
     cluster.wait_ready(PATIENCE_S, in_sync=True)
     writer.write()

@@ -19,6 +19,7 @@ from dmq.broker.answer import Answer
 from dmq.broker.host import MachineHost
 from dmq.broker.multiraft.replica import NotLeaderError
 from dmq.broker.peers import PeerError, Peers
+from dmq.broker.presence import Presence
 from dmq.broker.timers import Timers
 from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
 from dmq.machines.codec import decode_command, decode_result, encode_command, encode_result
@@ -49,6 +50,7 @@ class Forwarding:
         timers: Timers,
         wall: Callable[[], int],
         steady: Callable[[], int],
+        presence: Presence | None = None,
     ) -> None:
         self._host = host
         self._node_id = node_id
@@ -56,6 +58,7 @@ class Forwarding:
         self._timers = timers
         self._wall = wall
         self._steady = steady
+        self._presence = presence
         self._told = -1
         self._applied: dict[int, int] = {}
         """By broker: how much metadata it has applied, as it said."""
@@ -66,8 +69,12 @@ class Forwarding:
             peers.watch(self._link_changed)
 
     def linked(self) -> list[int]:
-        """The other brokers that are up."""
-        return [] if self._peers is None else self._peers.linked()
+        """The other brokers that are up, as far as this one hears."""
+        return [] if self._presence is None else self._presence.heard()
+
+    def listed(self) -> list[int]:
+        """The other brokers that are up, as clients are told."""
+        return [] if self._presence is None else self._presence.listed()
 
     # --- commands ----------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ class Service:
         transactions.new_producer_id = self.next_producer_id
         self.elect_leaders = electing.elect
         self.quorum = quorum.quorum
-        self._views = Views(lambda: cluster.state, leadership, self.live_nodes)
+        self._views = Views(lambda: cluster.state, leadership, self.live_nodes, forwarding.listed)
         self.submit = forwarding.submit
         self.admin = Admin(
             self.submit, self._settings, cluster, replicas, new_uuid, self._when_served

@@ -40,23 +40,27 @@ class TopicView(NamedTuple):
 
 
 class Views:
-    """See the module. `live`: the brokers that are up, this one among them."""
+    """See the module. `live`: the brokers that this one hears, itself among them; `listed`: the other
+    brokers that clients are told of (presence.py)."""
 
     def __init__(
         self,
         state: Callable[[], ClusterState],
         leadership: Leadership,
         live: Callable[[], Collection[int]],
+        listed: Callable[[], Collection[int]],
     ) -> None:
         self._state = state
         self._leadership = leadership
         self._live = live
+        self._listed = listed
 
     def brokers(self, listener: str, own: BrokerView, *, with_fenced: bool) -> list[BrokerView]:
-        """All brokers that have an address on this listener."""
-        live, found = self._live(), [own]
+        """All brokers that have an address on this listener; those that are not heard are fenced only
+        for who asks for fenced ones."""
+        up, found = self._live() if with_fenced else self._listed(), [own]
         for node, broker in sorted(self._state().brokers.items()):
-            is_fenced = node not in live
+            is_fenced = node not in up
             if node == own.node_id or (is_fenced and not with_fenced):
                 continue
             for endpoint in broker.endpoints:

@@ -1,0 +1,94 @@
+"""Which brokers are up: as this one hears them, and as clients are told.
+
+    heard    a session, and a frame within the last half second: for whoever needs an answer soon
+    listed   what the metadata's leader says; clients get their list of brokers from it
+
+Two notions, because a broker that is cut off hears nobody and is wrong about all of them. Clients
+drop brokers that they are not told of, and with them the requests under way: librdkafka takes those for
+not written and sends them again. A list that a broker made up by itself would write records twice, so
+it is the metadata leader's, as in Kafka, and a broker without a leader keeps the last one.
+
+The leader takes a broker off the list when its address refuses connections, or after `DOWN_MS` of
+silence: longer than it would itself go on to lead without a majority. Called by the runtime and the
+service.
+"""
+
+import struct
+from collections.abc import Callable
+
+from dmq.broker.answer import Answer
+from dmq.broker.multiraft.links import PeerLinks
+from dmq.broker.multiraft.replica import Replica
+from dmq.broker.peers import Peers
+from dmq.errors import ProtocolError
+
+LISTED = "listed"
+"""The verb between brokers."""
+DOWN_MS = 9_000
+"""As Kafka's broker.session.timeout.ms."""
+TELL_MS = 2_000
+"""Said again after this: whoever heard it before it knew its leader did not believe it."""
+_NODE = struct.Struct(">i")
+
+
+class Presence:
+    """See the module. Without `peers` this broker is alone."""
+
+    def __init__(
+        self,
+        node_id: int,
+        metadata: Replica,
+        links: PeerLinks,
+        peers: Peers | None,
+        now: Callable[[], int],
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._links = links
+        self._peers = peers
+        self._now = now
+        self._told: frozenset[int] = frozenset()
+        """All others that are up, by the metadata leader's last word."""
+        self._tell_at = 0
+        if peers is not None:
+            peers.serve(LISTED, self._hear)
+
+    def heard(self) -> list[int]:
+        """The other brokers that can be asked now."""
+        return sorted(
+            voter.node
+            for voter, link in self._links.by_peer.items()
+            if link.is_open and link.is_live
+        )
+
+    def listed(self) -> list[int]:
+        """The other brokers that clients are told of."""
+        return sorted(self._told.union(self.heard()))
+
+    def tick(self) -> None:
+        """As the metadata's leader: see who is up, and tell everybody."""
+        if self._peers is None or not self._metadata.is_leader:
+            self._tell_at = 0
+            return
+        now = self._now()
+        up = frozenset(
+            voter.node
+            for voter, link in self._links.by_peer.items()
+            if link.is_live or (not link.is_refused and now - link.heard_at < DOWN_MS)
+        )
+        if up == self._told and now < self._tell_at:
+            return
+        self._told, self._tell_at = up, now + TELL_MS
+        body = b"".join(_NODE.pack(node) for node in sorted({self._node_id, *up}))
+        for node in self._peers.linked():
+            self._peers.cast(node, LISTED, body)
+
+    def _hear(self, node: int, body: bytes) -> Answer[bytes]:
+        """Raises ProtocolError."""
+        if len(body) % _NODE.size:
+            raise ProtocolError(f"{len(body)} bytes are no list of brokers")
+        leader = self._metadata.leader
+        if leader is not None and leader.node == node:
+            up = {number for (number,) in _NODE.iter_unpack(body)}
+            self._told = frozenset(up - {self._node_id})
+        return Answer.of(b"")

@@ -1,0 +1,118 @@
+"""Who is up: in the ears of one broker, and by the word of the metadata's leader."""
+
+from collections.abc import Callable
+
+from unit.broker.multiraft.wiring import Broker, World
+
+from dmq.broker.answer import Answer
+from dmq.broker.peers import Handler, Peers
+from dmq.broker.presence import DOWN_MS, Presence
+
+
+class Wire(Peers):
+    """The peer doors of a world: casts arrive at once, where a session is."""
+
+    def __init__(self, world: World, broker: Broker, others: dict[int, "Wire"]) -> None:
+        self._world = world
+        self._number = broker.number
+        self._others = others
+        self._handlers: dict[str, Handler] = {}
+        others[broker.number] = self
+
+    def serve(self, verb: str, handler: Handler, *, is_open: bool = False) -> None:
+        self._handlers[verb] = handler
+
+    def linked(self) -> list[int]:
+        return [to for sender, to in self._world.sessions if sender == self._number]
+
+    def cast(self, node: int, verb: str, body: bytes) -> None:
+        if (self._number, node) not in self._world.cuts:
+            answer: Answer[bytes] = self._others[node]._handlers[verb](self._number, body)
+            assert answer.is_done
+
+
+class Stage:
+    """Three brokers whose group stands for the metadata."""
+
+    def __init__(self) -> None:
+        self.world = World(3)
+        self.leader = self.world.elected()
+        wires: dict[int, Wire] = {}
+        self.presence = {
+            number: Presence(
+                number,
+                broker.replica,
+                broker.node.links,
+                Wire(self.world, broker, wires),
+                lambda: self.world.now,
+            )
+            for number, broker in self.world.brokers.items()
+        }
+        self.run(100)
+
+    def run(self, ms: int) -> None:
+        for _ in range(0, ms, 50):
+            self.world.pass_time(50, step=50)
+            for number, presence in self.presence.items():
+                if self.world[number].is_up:
+                    presence.tick()
+
+    def listed(self, number: int) -> set[int]:
+        return {number, *self.presence[number].listed()}
+
+
+def everybody_but(stage: Stage, number: int) -> list[int]:
+    return [other for other in stage.presence if other != number]
+
+
+def test_a_broker_that_is_cut_off_goes_on_naming_the_others() -> None:
+    stage = Stage()
+    for victim in (stage.leader, stage.world.others(stage.leader)[0]):
+        for other in stage.world.others(victim):
+            stage.world.cut(victim.number, other.number)
+        stage.run(3 * DOWN_MS)
+        assert stage.presence[victim.number].heard() == []
+        assert stage.listed(victim.number) == {1, 2, 3}
+        stage.world.heal()
+        stage.run(3000)
+
+
+def test_the_others_name_who_is_silent_for_a_while_only() -> None:
+    stage = Stage()
+    victim = stage.world.others(stage.leader)[0].number
+    others = everybody_but(stage, victim)
+    for other in others:
+        stage.world.cut(victim, other)
+    stage.run(DOWN_MS - 1000)
+    assert all(stage.listed(other) == {1, 2, 3} for other in others)
+    assert all(victim not in stage.presence[other].heard() for other in others)
+    stage.run(3000)
+    assert all(stage.listed(other) == set(others) for other in others)
+
+
+def test_one_that_refuses_connections_is_named_no_more() -> None:
+    stage = Stage()
+    victim = stage.world.others(stage.leader)[0]
+    others = everybody_but(stage, victim.number)
+    victim.kill()
+    stage.run(300)
+    assert all(stage.listed(other) == set(others) for other in others)
+
+
+def test_a_link_that_is_cut_between_two_takes_neither_off_the_list() -> None:
+    stage = Stage()
+    one, two = (broker.number for broker in stage.world.others(stage.leader))
+    stage.world.cut(one, two)
+    stage.run(2 * DOWN_MS)
+    assert two not in stage.presence[one].heard()
+    assert all(stage.listed(number) == {1, 2, 3} for number in stage.presence)
+
+
+def test_only_the_leader_of_the_metadata_is_believed() -> None:
+    stage = Stage()
+    one, two = (broker.number for broker in stage.world.others(stage.leader))
+    said: Callable[[int, bytes], Answer[bytes]] = stage.presence[one]._hear
+    stage.world.cut(one, two)
+    stage.run(2 * DOWN_MS)
+    said(two, b"")
+    assert stage.listed(one) == {1, 2, 3}
