@@ -75,6 +75,22 @@ def _utf16_units(text: str) -> list[int]:
     return [int.from_bytes(raw[at : at + 2], "big") for at in range(0, len(raw), 2)]
 
 
+_WAITING = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+
+
+def coordinators_code(code: ErrorCode) -> ErrorCode:
+    """What became of a coordinator's log, in the words that its clients know: look for the coordinator
+    anew, or ask again later."""
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE if code in _WAITING else code
+
+
 class CoordinatorLog(Protocol):
     """What a host needs of the partition that is its machine's log."""
 
@@ -154,8 +170,8 @@ class GroupHost:
         """The log took nothing, but what the leader knows beside it has moved on: begin the
         leadership again with what the log says."""
         log.warning("records of groups were refused: %s", error)
-        if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            error = KafkaError(ErrorCode.NOT_COORDINATOR)
+        if coordinators_code(error.code) is not error.code:
+            error = KafkaError(coordinators_code(error.code))
         parked = self._waiting.pop(outcome.response, None)
         for answer in (*(answer for answer, _ in leaving), *([parked] if parked else ())):
             answer.fail(error)
@@ -170,8 +186,8 @@ def _leave(leaving: list[_Leaving], code: ErrorCode) -> None:
         if code is ErrorCode.NONE:
             answer.resolve(response)
         else:
-            answer.fail(KafkaError(code))
+            answer.fail(KafkaError(coordinators_code(code)))
 
 
 def _refuse(answer: Answer[R], error: DmqError, code: ErrorCode) -> None:
-    answer.fail(error if code is ErrorCode.NONE else KafkaError(code))
+    answer.fail(error if code is ErrorCode.NONE else KafkaError(coordinators_code(code)))

@@ -10,6 +10,7 @@ vouched for it. Partitions that don't exist are refused here; the others go on t
 """
 
 from dmq.broker.answer import Answer
+from dmq.broker.coordinators import coordinators_code
 from dmq.broker.coordinators import offset_commands as offsets
 from dmq.broker.transacting import (
     CLIENT_ADDS,
@@ -59,7 +60,8 @@ def handle(service: TransactingService, call: Call, request: TxnOffsetCommitRequ
             answer.get()
         except DmqError as error:
             knows = call.version >= ABORTABLE_SINCE
-            tell([code_at_partition(error.code, knows_abortable=knows)] * len(asked))
+            code = code_at_partition(coordinators_code(error.code), knows_abortable=knows)
+            tell([code] * len(asked))
             return
         service.groups.submit(request.group_id, _command(request, asked)).on_done(on_committed)
 

@@ -6,6 +6,7 @@ import pytest
 from fakes.calls import answer
 from fakes.transactions import TransactionService
 
+from dmq.broker.answer import Answer
 from dmq.doors.kafka_api import (
     k22_init_producer_id,
     k24_add_partitions_to_txn,
@@ -17,7 +18,7 @@ from dmq.doors.kafka_api import (
     k65_describe_transactions,
     k66_list_transactions,
 )
-from dmq.errors import ErrorCode
+from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.transactions.facts import TxnState
 from dmq.types import TopicPartition
 from dmq.wire.messages.k22_init_producer_id import InitProducerIdRequest
@@ -306,6 +307,28 @@ def test_28_the_fenced_write_nothing(service: TransactionService) -> None:
 
 def test_28_unknown_topics_ask_nobody(service: TransactionService) -> None:
     assert codes(ask(service, 28, 5, offsets((1, 0), 0, name="nowhere"))) == [3]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ],
+)
+def test_28_what_became_of_the_log_is_told_in_words_that_clients_try_again_after(
+    service: TransactionService,
+    monkeypatch: pytest.MonkeyPatch,
+    code: ErrorCode,
+    told: ErrorCode,
+) -> None:
+    def refuse(*asked: object) -> Answer[None]:
+        refused: Answer[None] = Answer()
+        refused.fail(KafkaError(code))
+        return refused
+
+    monkeypatch.setattr(service.transactions, "enter", refuse)
+    assert codes(ask(service, 28, 5, offsets(init(service), 0))) == [told]
 
 
 # --- looking ------------------------------------------------------------------------------------
