@@ -16,6 +16,7 @@ from dmq.broker.leadership import Leadership
 from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.partition import Partition
+from dmq.broker.producing import Snapshots
 from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.service import Clocks, Identity, Service
@@ -27,6 +28,7 @@ from dmq.errors import DmqError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.records import Record, build_batch
+from dmq.storage.producer_files import ProducerFiles
 from dmq.storage.store import Store, StoreSettings
 from dmq.types import NIL_UUID
 
@@ -72,7 +74,12 @@ class FakeBroker:
         )
         self._uuids = (UUID(int=n) for n in range(1000, 10**9))
         self.replicas = Replicas(
-            self.node, Settings(self.config), backlog, lambda: self.now, Inline()
+            self.node,
+            Settings(self.config),
+            backlog,
+            lambda: self.now,
+            Inline(),
+            Snapshots(ProducerFiles(self.disk), Inline()),
         )
         self.machine = ClusterMachine(ConfigRules(Settings(self.config)), {})
         changes = MetadataChanges(

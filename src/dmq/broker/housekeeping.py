@@ -1,9 +1,10 @@
-"""What a broker does for its logs by itself, beside what clients ask: retention and compaction.
+"""What a broker does for its logs by itself, beside what clients ask: retention, compaction, snapshots.
 
 `tick` is called by the runtime every few dozen milliseconds and does a bounded piece of work each
 time. Every `log.retention.check.interval.ms` all partitions are looked through, a slice per tick,
 and those with segments past their time or size get a later start: a mark that commits like any
-other, after which storage lets the files go. Compaction has rounds of its own (compaction.py).
+other, after which storage lets the files go. Compaction has rounds of its own (compaction.py), and so
+have the snapshots of producers (producing.py), which are looked after more often.
 Deterministic: no clock, no loop; settings are read anew each time.
 """
 
@@ -25,6 +26,8 @@ SLICE = 200
 """Partitions looked at per tick: a millisecond or so."""
 FIRST_CHECK_MS = 30_000
 """Retention begins this long after the start at the latest, as in Kafka: a start has other work."""
+SNAPSHOT_LOOK_MS = 5_000
+"""Between two looks at a partition: what is written in that time is read by the next leader."""
 
 
 class Housekeeping:
@@ -38,6 +41,9 @@ class Housekeeping:
         self._compaction = Compaction(store, compactor)
         self._queue: list[Kept] = []
         self._check_at: int | None = None
+        self._to_keep: list[Partition] = []
+        self._keep_at = 0
+        self._store = store
         self._trims: dict[int, Answer[int]] = {}
         """uid -> a new start that may not be committed yet."""
         self._seen: dict[tuple[int, int, int], int] = {}
@@ -59,6 +65,7 @@ class Housekeeping:
         elif not 0 < self._check_at - now <= interval_ms:
             self._check_at = now + interval_ms
             self._begin_check()
+        self._keep_some(now)
         try:
             self._compaction.tick(now, settings, self._everything)
         except OSError as error:  # Out of descriptors, say: compaction can wait.
@@ -79,6 +86,8 @@ class Housekeeping:
         self._queue.reverse()
         self._seen, self._seen_before = {}, self._seen
         self._trims = {uid: answer for uid, answer in self._trims.items() if not answer.is_done}
+        if self._replicas.snapshots is not None:
+            self._replicas.snapshots.files.keep_only(self._store.logs)
 
     def _retain_some(self, now: int) -> None:
         for _ in range(min(SLICE, len(self._queue))):
@@ -115,3 +124,19 @@ class Housekeeping:
     def _seen_since(self, segment: tuple[int, int, int], now: int) -> int:
         self._seen[segment] = since = self._seen_before.get(segment, now)
         return since
+
+    # ---- snapshots
+
+    def _keep_some(self, now: int) -> None:
+        if not self._to_keep:
+            if 0 <= now - self._keep_at < SNAPSHOT_LOOK_MS or self._replicas.snapshots is None:
+                return
+            self._keep_at = now
+            for topic in self._replicas.topics.values():
+                self._to_keep.extend(topic.partitions.values())
+        for _ in range(min(SLICE, len(self._to_keep))):
+            partition = self._to_keep.pop()
+            try:
+                partition.keep_producers(now)
+            except (StorageError, OSError) as error:
+                log.warning("producers of %s can't be kept: %s", partition, error)

@@ -209,6 +209,11 @@ class Partition:
         if self.book is not None:
             self.book.expire(wall, self._now())
 
+    def keep_producers(self, wall: int) -> None:
+        """Write down what is known of producers, if that is due. Raises StorageError or OSError."""
+        if self.book is not None:
+            self.book.keep(wall)
+
     def snapshot(self) -> dict[str, Any]:
         """For people: what `dmq doctor` and logs show of a partition."""
         return {"partition": f"{self.topic}-{self.index}", **self.replica.snapshot()}

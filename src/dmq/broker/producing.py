@@ -1,37 +1,38 @@
 """What a partition's leader knows of its producers, kept in step with the log.
 
 Idempotence and transactions rest on `machines.producers.ProducerState`: who wrote which sequence last,
-which transactions are open. It is made when this broker begins to lead, from the headers of the log, read
-beside the loop in steps; until that is done batches of such producers are refused in a way that makes
-clients try again. With the leadership it goes: followers keep nothing. Called by the partition, and by
-the replica, which says what became of the log.
+which transactions are open. It is made when this broker begins to lead, from the log's last snapshot and
+the headers behind it, read beside the loop in steps; until that is done batches of such producers are
+refused in a way that makes clients try again. With the leadership it goes. Snapshots are written by
+leaders and followers alike, when enough was committed since the last or a segment is complete: so the
+way to a leadership stays short, and producers are known though retention took their batches. Followers
+keep nothing in memory: they read on from their last snapshot. Called by the partition, and by the
+replica, which says what became of the log.
 """
 
 import logging
-import struct
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from dmq.broker.multiraft.replica import Replica
-from dmq.errors import ErrorCode, KafkaError
+from dmq.broker.producer_loading import Load, Piece, Work, first_offset
+from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.guards import VerificationGuards
+from dmq.machines.producers.snapshot import ProducerSnapshot
 from dmq.machines.producers.state import ProducerState, Verdict
-from dmq.records import BatchHeader, iterate, scan
+from dmq.records import BatchHeader
+from dmq.storage.producer_files import ProducerFiles
 from dmq.types import Position
 
 log = logging.getLogger("dmq.broker")
 
-LOAD_BYTES = 8 * 1024 * 1024
-"""Read in steps of this size."""
-INLINE_BYTES = 1024 * 1024
-"""A log that is no longer is read at once, in the loop."""
+SNAPSHOT_BYTES = 64 * 1024 * 1024
+"""A snapshot is due when the log has grown by this. Too low: the same producers are written again and
+again; too high: a new leader has more to read before it takes batches."""
 GUARD_MS = 5 * 60 * 1000
 """Longer than any producer waits for its first batch of a transaction."""
-COMMIT_MARKER = 1
-_MARKER_KEY = struct.Struct(">hh")  # version, type
-_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
 
 
 class Aside(Protocol):
@@ -42,44 +43,56 @@ class Aside(Protocol):
     ) -> None: ...
 
 
-class Seen(NamedTuple):
-    """A batch of a producer with an id, and what it says if it ends a transaction."""
+class Snapshots:
+    """Snapshots of all partitions of this broker: where they are, and who writes them."""
 
-    header: BatchHeader
-    marker: Marker | None
+    __slots__ = ("aside", "files", "reading")
 
-
-def seen_in(data: bytes) -> list[Seen]:
-    """The batches of producers with ids, in order; for a thread."""
-    return [
-        Seen(header, marker_of(data, position, header) if header.is_control else None)
-        for position, header in scan(data)
-        if header.producer_id >= 0
-    ]
-
-
-def marker_of(data: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
-    """What a control batch says; None if it ends no transaction."""
-    for record in iterate(data, position, header):
-        key, value = record.key or b"", record.value or b""
-        if len(key) >= _MARKER_KEY.size and len(value) >= _MARKER_VALUE.size:
-            kind, epoch = _MARKER_KEY.unpack_from(key)[1], _MARKER_VALUE.unpack_from(value)[1]
-            if kind <= COMMIT_MARKER:
-                return Marker(kind == COMMIT_MARKER, epoch)
-    return None
+    def __init__(self, files: ProducerFiles, aside: Aside) -> None:
+        self.files = files
+        self.aside = aside
+        self.reading = 0
+        """Followers that read for one: the others wait, if they can."""
 
 
 class ProducerBook:
     """See the module."""
 
-    __slots__ = ("_aside", "_expiration_ms", "_load", "_replica", "_state", "guards")
+    __slots__ = (
+        "_aside",
+        "_catching_up",
+        "_expiration_ms",
+        "_is_writing",
+        "_load",
+        "_place",
+        "_replica",
+        "_snapshots",
+        "_state",
+        "_wall",
+        "guards",
+    )
 
-    def __init__(self, replica: Replica, aside: Aside, expiration_ms: int) -> None:
+    def __init__(
+        self,
+        replica: Replica,
+        aside: Aside,
+        expiration_ms: int,
+        snapshots: Snapshots | None = None,
+    ) -> None:
         self._replica = replica
         self._aside = aside
         self._expiration_ms = expiration_ms
+        self._snapshots = snapshots
         self._state: ProducerState | None = None
-        self._load: _Load | None = None
+        self._load: Load | None = None
+        """On the way to a leadership."""
+        self._catching_up: Load | None = None
+        """On the way to a follower's snapshot."""
+        self._is_writing = False
+        self._place: tuple[int, int, int] | None = None
+        """Offset of the last snapshot, and the segment and byte where that lies."""
+        self._wall = 0
+        """When it was looked at last."""
         self.guards = VerificationGuards()
         """Leave to write into transactions, asked of their coordinators."""
         replica.book = self
@@ -161,11 +174,25 @@ class ProducerBook:
     def reset(self) -> None:
         """The log was replaced."""
         self._state = self._load = None
+        self._stop_catching_up()
+        self._place = None
+        if self._snapshots is not None:
+            self._snapshots.files.forget(self._replica.log.uid)
 
     def trim(self, log_start: int) -> None:
-        """The log begins at `log_start` now."""
+        """The log begins at `log_start` now; its files are there until the turn has ended."""
+        for load in (self._load, self._catching_up):
+            if load is not None:
+                load.hold(log_start)
         if self._state is not None:
             self._state.trim(log_start)
+        if self._snapshots is None or self._kept_to(self._snapshots) >= log_start:
+            return
+        if self._state is not None:
+            self._save(self._snapshots, self._state, self._replica.core.commit)
+        elif self._load is None and self._catching_up is None:
+            self._catch_up(self._snapshots).hold(log_start)
+            self._go_on_catching_up(self._snapshots)
 
     # --- reading the log -----------------------------------------------------------------------
 
@@ -173,81 +200,154 @@ class ProducerBook:
         if self._replica.log.staged_bytes:
             self._load = None
             return  # The end of the log can't be read before a turn has written it.
-        self._load = _Load(self._replica, self._expiration_ms)
-        self._go_on(self._load)
+        self._stop_catching_up()
+        # What comes behind this end has no producer with an id: they are refused until we are done.
+        end = self._replica.log_end_offset
+        self._load = Load(self._replica, self._expiration_ms, end, self._files)
+        self._go_on()
 
-    def _go_on(self, load: "_Load") -> None:
-        while (data := load.next_piece()) is not None:
-            if load.is_small:
-                load.take(seen_in(data()))
-                continue
-            seen: list[Seen] = []
-            self._aside.submit(partial(_look, data, seen), partial(self._looked, load, seen))
-            return
+    @property
+    def _files(self) -> ProducerFiles | None:
+        return None if self._snapshots is None else self._snapshots.files
+
+    def _go_on(self) -> None:
+        load = self._load
+        assert load is not None
+        while (step := load.next_step()) is not None:
+            if not load.is_small:
+                self._do_aside(load, step, self._looked)
+                return
+            load.take(step())
         self._state, self._load = load.finish(), None
 
-    def _looked(self, load: "_Load", seen: list[Seen], error: BaseException | None) -> None:
+    def _looked(self, load: Load, found: list[Piece | ProducerSnapshot | None]) -> None:
         if self._load is not load:
             return  # The leadership ended, or the log was cut: it is read anew, if at all.
-        if isinstance(error, OSError):
-            log.warning(
-                "who wrote to %r can't be read, and is read again: %s", self._replica, error
-            )
+        if not found:
             self._load = None
             return
-        if error is not None:
-            raise error
-        load.take(seen)
-        self._go_on(load)
+        load.take(found[0])
+        self._go_on()
 
+    def _do_aside(
+        self,
+        load: Load,
+        step: Work,
+        then: Callable[[Load, list[Piece | ProducerSnapshot | None]], None],
+    ) -> None:
+        found: list[Piece | ProducerSnapshot | None] = []
 
-def _look(data: Callable[[], bytes], seen: list[Seen]) -> None:
-    seen.extend(seen_in(data()))
+        def done(error: BaseException | None) -> None:
+            if isinstance(error, OSError):
+                log.warning(
+                    "who wrote to %r can't be read, and is read again: %s", self._replica, error
+                )
+            elif error is not None:
+                raise error
+            then(load, found)
 
+        self._aside.submit(lambda: found.append(step()), done)
 
-class _Load:
-    """The headers of a log on their way into a state."""
+    # --- snapshots -----------------------------------------------------------------------------
 
-    __slots__ = ("_at", "_end", "_replica", "_state", "is_small")
+    def keep(self, wall: int) -> None:
+        """Write a snapshot if one is due. Raises StorageError or OSError."""
+        self._wall = wall
+        snapshots, replica = self._snapshots, self._replica
+        if snapshots is None or self._is_writing or replica.is_retired or replica.log.is_damaged:
+            return
+        if not self._is_due(snapshots):
+            return
+        if self._state is not None:
+            self._save(snapshots, self._state, replica.core.commit)
+        elif self._load is None and self._catching_up is None and not snapshots.reading:
+            self._catch_up(snapshots)
+            self._go_on_catching_up(snapshots)
 
-    def __init__(self, replica: Replica, expiration_ms: int) -> None:
-        self._replica = replica
-        self._state = ProducerState(expiration_ms=expiration_ms)
-        self._at = replica.log_start_offset
-        self._end = replica.log_end_offset
-        """What comes later has no producer with an id: such batches are refused until we are done."""
-        self.is_small = replica.log.size_bytes <= INLINE_BYTES
+    def _kept_to(self, snapshots: Snapshots) -> int:
+        kept = snapshots.files.offset(self._replica.log.uid)
+        return first_offset(self._replica) if kept is None else kept
 
-    def next_piece(self) -> Callable[[], bytes] | None:
-        """What reads the next bytes; None at the end of the log."""
-        if self._at >= self._end:
-            return None
-        slices = self._replica.log.read(self._at, LOAD_BYTES, self._end, whole_first_batch=True)
-        if not slices:
-            return None  # Compaction left nothing between here and the end.
+    def _is_due(self, snapshots: Snapshots) -> bool:
+        segments, kept = self._replica.log.segments_list, self._kept_to(snapshots)
+        if kept >= self._replica.high_watermark:
+            return False
+        if kept < segments[-1].base <= self._replica.high_watermark:
+            return True  # A segment is complete: retention may take it.
+        if self._place is None or self._place[0] != kept:
+            self._place = kept, *self._replica.log.place_of(kept)
+        _, base, byte = self._place
+        grown = -byte
+        for segment in reversed(segments):
+            if segment.base < base:
+                break
+            grown += segment.size
+        return grown >= SNAPSHOT_BYTES
 
-        def read() -> bytes:
-            data = b"".join(piece.pread() for piece in slices)
-            last = None
-            for _, header in scan(data):
-                last = header
-            assert last is not None
-            self._at = max(self._at, last.next_offset)
-            return data
+    def _catch_up(self, snapshots: Snapshots) -> Load:
+        replica = self._replica
+        end = min(replica.high_watermark, replica.log.readable_end)
+        snapshots.reading += 1
+        self._catching_up = Load(replica, self._expiration_ms, end, snapshots.files)
+        return self._catching_up
 
-        return read
+    def _stop_catching_up(self) -> None:
+        if self._catching_up is not None and self._snapshots is not None:
+            self._catching_up = None
+            self._snapshots.reading -= 1
 
-    def take(self, seen: list[Seen]) -> None:
-        """What one piece had."""
-        marks = self._replica.log.marks
-        for header, marker in seen:
-            mark = marks.at(header.base_offset)
-            position = Position(mark.epoch, mark.change, header.next_offset)
-            self._state.appended(header, position, marker)
-            if header.next_offset <= self._replica.high_watermark:
-                self._state.committed(position)
+    def _go_on_catching_up(self, snapshots: Snapshots) -> None:
+        load = self._catching_up
+        assert load is not None
+        try:
+            step = load.next_step()
+        except (DmqError, OSError) as error:
+            log.warning("producers of %r can't be kept: %s", self._replica, error)
+            self._stop_catching_up()
+            return
+        if step is not None:
+            self._do_aside(load, step, partial(self._caught_up, snapshots))
+            return
+        self._stop_catching_up()
+        state = load.finish()
+        while state.expire(self._wall):
+            pass
+        offset = load.read_to
+        mark = self._replica.log.marks.at(offset - 1)
+        self._save(snapshots, state, Position(mark.epoch, mark.change, offset))
 
-    def finish(self) -> ProducerState:
-        self._state.trim(self._replica.log_start_offset)
-        self._state.committed(self._replica.core.commit)
-        return self._state
+    def _caught_up(
+        self, snapshots: Snapshots, load: Load, found: list[Piece | ProducerSnapshot | None]
+    ) -> None:
+        if self._catching_up is not load:
+            return  # We lead now, or the log was replaced.
+        if not found:
+            self._stop_catching_up()
+            return
+        load.take(found[0])
+        self._go_on_catching_up(snapshots)
+
+    def _save(self, snapshots: Snapshots, state: ProducerState, position: Position) -> None:
+        source = self._replica.log
+        uid, life, kept = source.uid, source.life, snapshots.files.offset(source.uid)
+        if self._is_writing or position > source.stable_end:
+            return  # What a crash can take back is not told to a file: at the next look.
+        if kept is not None and position.offset <= kept:
+            return
+        snapshot = state.snapshot(position)
+        self._is_writing = True
+
+        def done(error: BaseException | None) -> None:
+            self._is_writing = False
+            if isinstance(error, OSError | StorageError):
+                log.warning("%r: %s", self._replica, error)
+            elif error is not None:
+                raise error
+            else:
+                snapshots.files.written(uid, position.offset)
+                if source.life != life:
+                    snapshots.files.forget(uid)  # The log was replaced meanwhile.
+
+        snapshots.aside.submit(
+            lambda: snapshots.files.write(uid, position.offset, snapshot.encode()), done
+        )

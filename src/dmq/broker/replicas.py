@@ -16,7 +16,7 @@ from dmq.broker.multiraft.driven import GroupSettings
 from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.replica import NotLeaderError, Replica
 from dmq.broker.partition import Partition, unknown_partition
-from dmq.broker.producing import Aside, ProducerBook
+from dmq.broker.producing import Aside, ProducerBook, Snapshots
 from dmq.config.settings import Settings
 from dmq.config.topic import TopicConfig
 from dmq.errors import ErrorCode, KafkaError
@@ -67,11 +67,14 @@ class Replicas:
         backlog: Backlog,
         now: Callable[[], int],
         aside: Aside,
+        snapshots: Snapshots | None = None,
     ) -> None:
         self._node = node
         self._backlog = backlog
         self._now = now
         self._aside = aside
+        self.snapshots = snapshots
+        """Of the partitions' producers; None: none are kept."""
         self.settings = settings
         self.topics: dict[str, LocalTopic] = {}
         self.by_id: dict[UUID, LocalTopic] = {}
@@ -215,7 +218,8 @@ class Replicas:
             self._group_settings(local.config),
             is_founding=self._node.me in placed.founders,
         )
-        book = ProducerBook(replica, self._aside, self.settings.effective.producer_id_expiration_ms)
+        expiration_ms = self.settings.effective.producer_id_expiration_ms
+        book = ProducerBook(replica, self._aside, expiration_ms, self.snapshots)
         tp = TopicPartition(local.name, index)
         return Partition(tp, local.topic_id, replica, local.intake, self._now, self._backlog, book)
 

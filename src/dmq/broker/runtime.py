@@ -39,6 +39,7 @@ from dmq.broker.nearest import Candidate, nearest
 from dmq.broker.partition import Partition
 from dmq.broker.peers import PeerError
 from dmq.broker.presence import Presence
+from dmq.broker.producing import Snapshots
 from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.service import Clocks, Identity, Service
@@ -55,6 +56,7 @@ from dmq.machines.codec import decode_result, encode_command
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.machines.records import Endpoint, FeatureRange
 from dmq.storage.files import OsFiles
+from dmq.storage.producer_files import ProducerFiles
 from dmq.storage.store import Store, StoreSettings
 
 log = logging.getLogger("dmq.broker")
@@ -267,7 +269,11 @@ class Runtime:
             now=steady_ms(),
         )
         self.settings = Settings(self.config)
-        self.replicas = Replicas(self.node, self.settings, self.backlog, steady_ms, self._openers)
+        assert self._files is not None
+        snapshots = Snapshots(ProducerFiles(self._files), self.workers)
+        self.replicas = Replicas(
+            self.node, self.settings, self.backlog, steady_ms, self._openers, snapshots
+        )
         machine = ClusterMachine(ConfigRules(self.settings), FEATURES)
         self._cluster = machine
         self._changes = MetadataChanges(

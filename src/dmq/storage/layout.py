@@ -376,6 +376,12 @@ class Layout:
             raise BadBatchError(segment.name(), byte, segment.readable)
         return byte
 
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Base of the segment, and the byte in it, where the record with this offset lies, or would.
+        Raises StorageError."""
+        segment, byte = self._locate(offset)
+        return segment.base, byte
+
     def can_cut(self, offset: int) -> bool:
         """Whether the place of this offset can be found; not if the bytes before it are bad."""
         try:

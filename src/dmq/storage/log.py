@@ -11,6 +11,7 @@ becomes items and bytes is in layout.py, how bytes are found again in reading.py
 """
 
 import errno
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
@@ -444,6 +445,13 @@ class Log(Layout):
         except BadBatchError as error:
             self._note_damage(error)
             raise
+
+    def read_removed(self, offset: int, log_start: int) -> list[FileSlice]:
+        """Slices from `offset` to a start that is staged, while the files that it takes away are
+        there. Raises StorageError, also if the files have not all of it."""
+        if not self.segments_list[0].base <= offset <= log_start <= self.readable_end:
+            raise StorageError(f"offsets from {offset} to {log_start} are not in the files")
+        return reading.read(self, offset, sys.maxsize, log_start, whole_first_batch=True)
 
     def find_timestamp(self, timestamp: int, end_offset: int) -> FoundBatch | None:
         """The first batch below `end_offset` with a record at or after `timestamp`."""

@@ -1,0 +1,225 @@
+"""What is known of a log's producers, made from its last snapshot and the headers behind it.
+
+A `Load` is a row of steps. Each is `work`, which reads and looks at bytes and may run in a thread, and
+`take`, which is given what came of it and belongs to the loop. Between steps the log may grow, and its
+start may move: what a new start would take away before it is read is held first (`hold`). Decides
+nothing and keeps nothing; called by producing.py.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from dmq.broker.multiraft.replica import Replica
+from dmq.errors import CorruptError, StorageError
+from dmq.machines.producers.entries import Marker
+from dmq.machines.producers.snapshot import ProducerSnapshot
+from dmq.machines.producers.state import ProducerState
+from dmq.records import BatchHeader, iterate, scan
+from dmq.storage.producer_files import ProducerFiles
+from dmq.storage.reading import FileSlice
+from dmq.types import Position
+
+LOAD_BYTES = 8 * 1024 * 1024
+"""Read in steps of this size."""
+INLINE_BYTES = 1024 * 1024
+"""A log that is no longer is read at once, in the loop."""
+COMMIT_MARKER = 1
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+_MARKER_VALUE = struct.Struct(">hi")  # version, coordinator epoch
+
+
+class Seen(NamedTuple):
+    """A batch of a producer with an id, and what it says if it ends a transaction."""
+
+    header: BatchHeader
+    marker: Marker | None
+
+
+class Piece(NamedTuple):
+    """What a step read."""
+
+    seen: list[Seen]
+    size: int
+    """Bytes of whole batches."""
+    next_offset: int
+
+
+def look_at(data: bytes) -> Piece:
+    """The batches of producers with ids, in order; for a thread."""
+    seen: list[Seen] = []
+    size = next_offset = 0
+    for position, header in scan(data):
+        size, next_offset = position + header.size, header.next_offset
+        if header.producer_id >= 0:
+            marker = marker_of(data, position, header) if header.is_control else None
+            seen.append(Seen(header, marker))
+    return Piece(seen, size, next_offset)
+
+
+def marker_of(data: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
+    """What a control batch says; None if it ends no transaction."""
+    for record in iterate(data, position, header):
+        key, value = record.key or b"", record.value or b""
+        if len(key) >= _MARKER_KEY.size and len(value) >= _MARKER_VALUE.size:
+            kind, epoch = _MARKER_KEY.unpack_from(key)[1], _MARKER_VALUE.unpack_from(value)[1]
+            if kind <= COMMIT_MARKER:
+                return Marker(kind == COMMIT_MARKER, epoch)
+    return None
+
+
+Work = Callable[[], Piece | ProducerSnapshot | None]
+
+
+class Load:
+    """See the module. `end`: batches from there on are none of ours."""
+
+    __slots__ = (
+        "_at",
+        "_end",
+        "_expiration_ms",
+        "_files",
+        "_held",
+        "_held_to",
+        "_is_of_held",
+        "_replica",
+        "_saved",
+        "_state",
+        "is_small",
+    )
+
+    def __init__(
+        self, replica: Replica, expiration_ms: int, end: int, files: ProducerFiles | None
+    ) -> None:
+        self._replica = replica
+        self._expiration_ms = expiration_ms
+        self._state = ProducerState(expiration_ms=expiration_ms)
+        self._end = end
+        self._files = files
+        saved = None if files is None else files.offset(replica.log.uid)
+        self._saved = saved
+        """A snapshot that is to be read first; None: there is none, or it was."""
+        self._at = first_offset(replica) if saved is None else saved
+        self._held: list[FileSlice] = []
+        """What is no part of the log any more, and to be read first."""
+        self._held_to = -1
+        self._is_of_held = False
+        """Whether the step under way reads what is held."""
+        self.is_small = saved is None and replica.log.size_bytes <= INLINE_BYTES
+
+    def hold(self, log_start: int) -> None:
+        """The log is about to begin at `log_start`: keep hold of what is not read yet below that."""
+        start = max(self._at, self._held_to)
+        if start >= log_start:
+            return
+        try:
+            self._held += self._replica.log.read_removed(start, log_start)
+            self._held_to = log_start
+        except (StorageError, OSError):
+            self._begin_again()
+
+    def next_step(self) -> Work | None:
+        """What is to be done next; None: all is read."""
+        if self._saved is not None:
+            return self._read_saved
+        self._is_of_held = bool(self._held)
+        if self._held:
+            held = self._held[0]
+            return lambda: _read_some(held)
+        self._at = max(self._at, self._replica.log_start_offset)
+        if self._at >= self._end:
+            return None
+        slices = self._replica.log.read(self._at, LOAD_BYTES, self._end, whole_first_batch=True)
+        if not slices:
+            return None  # Compaction left nothing between here and the end.
+        return lambda: look_at(b"".join(piece.pread() for piece in slices))
+
+    def take(self, found: Piece | ProducerSnapshot | None) -> None:
+        """What the step found."""
+        if isinstance(found, Piece):
+            self._take_piece(found)
+        else:
+            self._take_saved(found)
+
+    @property
+    def read_to(self) -> int:
+        """Up to where it has read, at its end."""
+        return max(self._at, self._end)
+
+    def finish(self) -> ProducerState:
+        self._state.trim(self._replica.log_start_offset)
+        self._state.committed(self._replica.core.commit)
+        return self._state
+
+    # --- the snapshot
+
+    def _read_saved(self) -> ProducerSnapshot | None:
+        """For a thread. None: it is no good."""
+        assert self._files is not None
+        assert self._saved is not None
+        try:
+            return ProducerSnapshot.decode(self._files.read(self._replica.log.uid, self._saved))
+        except (OSError, CorruptError):
+            return None
+
+    def _take_saved(self, found: ProducerSnapshot | None) -> None:
+        self._saved = None
+        if found is not None and self._fits(found.position):
+            self._state.restore(found)
+            return
+        assert self._files is not None
+        self._files.forget(self._replica.log.uid)
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """With what the log itself has: what came before is lost, or in doubt."""
+        self._saved = None
+        self._held.clear()
+        self._held_to = -1
+        self._state = ProducerState(expiration_ms=self._expiration_ms)
+        self._at = self._replica.log_start_offset
+
+    def _fits(self, position: Position) -> bool:
+        """Whether it speaks of this log, and nothing is missing between the two: of a producer that
+        wrote in the gap it would tell an old sequence."""
+        log = self._replica.log
+        is_joined = self._held_to >= log.log_start or position.offset >= log.log_start
+        return (
+            is_joined
+            and position.offset <= log.end_offset
+            and log.marks.has(position, log.end_offset, log.log_start)
+        )
+
+    # --- the log
+
+    def _take_piece(self, piece: Piece) -> None:
+        if self._is_of_held and self._held:
+            held = self._held.pop(0)
+            if piece.size < len(held):
+                self._held.insert(0, held.part(piece.size, len(held) - piece.size))
+        known, self._at = self._at, max(self._at, piece.next_offset)
+        marks, replica = self._replica.log.marks, self._replica
+        for header, marker in piece.seen:
+            if header.next_offset <= known:
+                continue  # It was held while it was on its way here.
+            mark = marks.at(header.base_offset)
+            position = Position(mark.epoch, mark.change, header.next_offset)
+            self._state.appended(header, position, marker)
+            if header.next_offset <= replica.high_watermark:
+                self._state.committed(position)
+
+
+def first_offset(replica: Replica) -> int:
+    """Where the files begin: at the log's start, or before it."""
+    return min(replica.log.segments_list[0].base, replica.log_start_offset)
+
+
+def _read_some(held: FileSlice) -> Piece:
+    """Some whole batches of a slice."""
+    size = LOAD_BYTES
+    while True:
+        piece = look_at(held.part(0, min(size, len(held))).pread())
+        if piece.size:
+            return piece
+        assert size < len(held), "whole batches were held"
+        size *= 2

@@ -1,0 +1,231 @@
+"""Producers are known though retention took their batches, whoever leads next; and starts are short."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from unit.broker.multiraft.wiring import Broker, World
+
+from dmq.broker import producer_loading
+from dmq.broker.producer_loading import Piece
+from dmq.broker.producing import ProducerBook, Snapshots
+from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.producers.state import Duplicate
+from dmq.records import Record, build_batch, read_header
+from dmq.storage.producer_files import DIRECTORY, ProducerFiles
+
+TIME = 1_700_000_000_000
+
+
+class Later:
+    """Work beside the loop, done when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def submit(self, work: Any, done: Any) -> None:
+        def both() -> None:
+            work()
+            done(None)
+
+        self._waiting.append(both)
+        if not self.is_held:
+            self.go_on()
+
+    def go_on(self) -> None:
+        while self._waiting:
+            self._waiting.pop(0)()
+
+
+class Books:
+    """The producers of every broker's replica."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asides = {number: Later() for number in world.brokers}
+        self.of = {number: self.open(world[number]) for number in world.brokers}
+
+    def open(self, broker: Broker) -> ProducerBook:
+        aside = self.asides[broker.number]
+        snapshots = Snapshots(ProducerFiles(broker.disk), aside)
+        return ProducerBook(broker.replica, aside, 10**9, snapshots)
+
+    def append(self, broker: Broker, sequence: int, producer_id: int = 7) -> None:
+        batch = idempotent(sequence, producer_id)
+        header = read_header(batch)
+        book = self.of[broker.number]
+        assert book.check(header) is None
+        append = broker.replica.append(batch, -1, -1, self.world.now)
+        book.appended(header._replace(base_offset=append.base_offset), append.position)
+        self.world.pass_time(30)
+
+    def keep(self) -> None:
+        for book in self.of.values():
+            book.keep(TIME)
+
+    def trim(self, leader: Broker, log_start: int) -> None:
+        answer = leader.replica.trim(log_start, self.world.now)
+        self.world.pass_time(300)
+        assert answer.get() == log_start
+        for broker in self.world.brokers.values():
+            assert broker.replica.log_start_offset == log_start
+
+    def after(self, old: Broker) -> Broker:
+        """Whoever leads when `old` is dead."""
+        old.kill()
+        others = self.world.others(old)
+        self.world.until(lambda: any(broker.replica.is_leader for broker in others))
+        self.world.pass_time(200)
+        return next(broker for broker in others if broker.replica.is_leader)
+
+
+def idempotent(sequence: int, producer_id: int = 7, size: int = 300) -> memoryview:
+    record = Record(0, TIME, b"k", b"v" * size)
+    return memoryview(
+        build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    )
+
+
+def verdict(books: Books, broker: Broker, sequence: int) -> object:
+    try:
+        return books.of[broker.number].check(read_header(idempotent(sequence)))
+    except KafkaError as error:
+        return error.code
+
+
+@pytest.fixture
+def world() -> World:
+    return World(3)
+
+
+def test_a_leader_knows_producers_whose_batches_retention_took(world: World) -> None:
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(6):
+        books.append(old, sequence)
+    books.keep()
+    books.append(old, 0, producer_id=8)
+    books.trim(old, 7)
+    new = books.after(old)
+    assert isinstance(verdict(books, new, 5), Duplicate)
+    assert verdict(books, new, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verdict(books, new, 6) is None
+
+
+def test_followers_take_note_of_what_is_deleted_before_they_had_a_look(world: World) -> None:
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(4):
+        books.append(old, sequence)
+    books.trim(old, 4)
+    new = books.after(old)
+    assert isinstance(verdict(books, new, 3), Duplicate)
+    assert verdict(books, new, 4) is None
+
+
+def test_files_that_go_while_a_follower_reads_them_are_read_to_their_end(world: World) -> None:
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(6):
+        books.append(old, sequence)
+    for aside in books.asides.values():
+        aside.is_held = True
+    books.keep()
+    books.trim(old, 5)
+    books.append(old, 6)
+    books.trim(old, 7)
+    for aside in books.asides.values():
+        aside.go_on()
+        aside.is_held = False
+    new = books.after(old)
+    books.asides[new.number].go_on()
+    assert isinstance(verdict(books, new, 5), Duplicate)
+    assert verdict(books, new, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_start_reads_only_what_came_after_the_snapshot(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(20):
+        books.append(old, sequence)
+    books.keep()
+    books.append(old, 20)
+    read: list[int] = []
+    look_at = producer_loading.look_at
+
+    def count(data: bytes) -> Piece:
+        read.append(len(data))
+        return look_at(data)
+
+    monkeypatch.setattr(producer_loading, "look_at", count)
+    new = books.after(old)
+    assert isinstance(verdict(books, new, 20), Duplicate)
+    assert isinstance(verdict(books, new, 19), Duplicate)
+    assert sum(read) < 5 * len(idempotent(0)), "more than the tail was read"
+
+
+def test_a_snapshot_is_due_with_a_complete_segment_and_not_before(world: World) -> None:
+    leader = world.elected()
+    books = Books(world)
+    books.append(leader, 0)
+    books.keep()
+    assert leader.disk.list(DIRECTORY) == []
+    for sequence in range(1, 6):
+        books.append(leader, sequence)
+    books.keep()
+    (name,) = leader.disk.list(DIRECTORY)
+    assert name.endswith("-00000000000000000006.snap")
+    books.keep()
+    assert leader.disk.list(DIRECTORY) == [name]
+
+
+def test_a_snapshot_with_a_gap_behind_it_is_not_believed(world: World) -> None:
+    """What it says of a producer that wrote in the gap is old: its next batch would be refused."""
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(6):
+        books.append(old, sequence)
+    books.keep()
+    new = next(iter(world.others(old)))
+    kept = {name: content(new, name) for name in new.disk.list(DIRECTORY)}
+    for sequence in range(6, 12):
+        books.append(old, sequence)
+    books.keep()
+    books.trim(old, 12)
+    for broker in world.others(old):
+        put_back(broker, kept)
+    books.of = {n: books.open(world[n]) for n in world.brokers}
+    new = books.after(old)
+    assert verdict(books, new, 12) is None
+
+
+def test_a_snapshot_that_rots_is_not_believed(world: World) -> None:
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(8):
+        books.append(old, sequence)
+    books.keep()
+    for broker in world.brokers.values():
+        for name in broker.disk.list(DIRECTORY):
+            broker.disk.flip(f"{DIRECTORY}/{name}", 30)
+    new = books.after(old)
+    assert isinstance(verdict(books, new, 7), Duplicate)
+    assert verdict(books, new, 8) is None
+
+
+def content(broker: Broker, name: str) -> bytes:
+    file = broker.disk.open(f"{DIRECTORY}/{name}")
+    return file.read_at(0, file.size())
+
+
+def put_back(broker: Broker, kept: dict[str, bytes]) -> None:
+    """As after a crash that lost the newer ones."""
+    for name in broker.disk.list(DIRECTORY):
+        broker.disk.unlink(f"{DIRECTORY}/{name}")
+    uid = broker.replica.log.uid
+    for name, data in kept.items():
+        own = f"{uid}-{name.partition('-')[2]}"
+        broker.disk.open(f"{DIRECTORY}/{own}", create=True).write_at(0, [data])
