@@ -1,0 +1,96 @@
+"""A driver to be killed: one stream from topic to topic, in a process group of its own.
+
+`copy` writes every record again; `count` counts records by key, and writes each key's count anew when it
+has changed. Ends when it has written all there is (`--until` is a file: not before that exists).
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.kills.points import GROUP, KillingSource
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=("copy", "count"))
+    for name in ("servers", "source", "sink", "checkpoint"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--until", type=Path)
+    parser.add_argument("--per-batch", type=int, default=600)
+    parser.add_argument("--kill-at", default="")
+    parser.add_argument("--flag", default="")
+    return parser.parse_args()
+
+
+def session(folder: Path) -> SparkSession:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.streaming.stateStore.maintenanceInterval": "10s",
+    }
+    builder = SparkSession.builder.master("local[2,8]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def transformed(rows: DataFrame, kind: str) -> DataFrame:
+    if kind == "copy":
+        return rows.select("key", "value")
+    counted = rows.groupBy("key").count()
+    return counted.selectExpr("key", "CAST(count AS STRING) AS value")
+
+
+def main() -> int:
+    given = parse()
+    os.environ[GROUP] = str(os.getpgid(0))
+    spark = session(Path(given.checkpoint))
+    spark.dataSource.register(KillingSource)
+    rows = (
+        spark.readStream.format("dmq")
+        .option("kafka.bootstrap.servers", given.servers)
+        .option("subscribe", given.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", given.per_batch)
+        .load()
+    )
+    writing = (
+        transformed(rows, given.kind)
+        .writeStream.format("dmq_killed")
+        .option("kafka.bootstrap.servers", given.servers)
+        .option("topic", given.sink)
+        .option("kafka.transaction.timeout.ms", 600_000)
+        .option("killAt", given.kill_at)
+        .option("killFlag", given.flag)
+        .option("checkpointLocation", given.checkpoint)
+        .outputMode("append" if given.kind == "copy" else "update")
+    )
+    if given.until is None:
+        writing.trigger(availableNow=True).start().awaitTermination()
+        return 0
+    query = writing.start()
+    while not given.until.exists():
+        query.awaitTermination(0.2)
+        if query.exception() is not None:
+            print(f"FAILED {query.exception()}", flush=True)
+            return 1
+        time.sleep(0)
+    query.processAllAvailable()
+    query.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
