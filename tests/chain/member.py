@@ -6,8 +6,10 @@ anything but a commit it begins again at the committed offsets, after what it ca
 clients under its old name. It is told to end by a line, or the end, of its standard input.
 """
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -112,6 +114,7 @@ class Member:
 
 
 def main() -> None:
+    faulthandler.register(signal.SIGUSR1)  # The runner asks where we are when nothing goes on.
     options = json.loads(sys.argv[1])
     stop = threading.Event()
 

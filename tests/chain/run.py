@@ -302,6 +302,8 @@ class Run:
                 return False
             if time.monotonic() - began > STALL_S:
                 self.problems.append(f"stuck: nothing was committed for {STALL_S:.0f} s")
+                for member in self._members:
+                    member.signal(signal.SIGUSR1)
                 return False
             pause.wait(0.02)
         self.longest_stall_s = max(self.longest_stall_s, time.monotonic() - began)
