@@ -49,10 +49,13 @@ failover: setup-dev ## how long writes stand still when a leader goes: make fail
 bench: setup-dev ## throughput and latency as ratios: make bench ARGS="--quick --peer kafka"
 	$(PY) -m bench $(ARGS)
 
+demo: setup-dev ## three brokers, a shop's events, a pipeline on Spark, a table and a picture: below three minutes
+	@JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME && $(PY) -m demo $(ARGS)
+
 lock: setup-dev ## pin the dependencies anew
 	scripts/lock.sh
 
 clean: ## remove the environment and caches
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup setup-dev up check test model crash sim sim-many jepsen chain failover bench lock clean
+.PHONY: help setup setup-dev up check test model crash sim sim-many jepsen chain failover bench demo lock clean

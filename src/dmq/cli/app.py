@@ -23,6 +23,7 @@ _MODULES = {
     "txn": "dmq.cli.txn",
     "cluster": "dmq.cli.cluster",
     "partition": "dmq.cli.partition",
+    "pipeline": "dmq.cli.pipeline",
     "doctor": "dmq.cli.doctor",
     "config": "dmq.cli.config",
     "log": "dmq.cli.log",

@@ -18,6 +18,7 @@ GROUPS = {
     "txn": ["list", "describe", "abort"],
     "cluster": ["status", "rebalance", "decommission", "transfer-leader", "elect"],
     "partition": ["recover"],
+    "pipeline": ["init", "run", "dry-run", "status", "stop", "land", "audit"],
     "config": ["list", "show", "set", "unset", "describe"],
     "log": ["dump"],
 }

@@ -50,11 +50,9 @@ class JsonValues:
         from pyspark.sql.types import StringType
 
         schema = self._schema
-
-        def reason(value: bytes | None) -> str:
-            return why_not(None if value is None else bytes(value), schema)
-
-        return bad.withColumn("reason", f.udf(reason, StringType())(f.col("value")))
+        # A function without type hints: Spark would take them for those of a pandas function.
+        reason = f.udf(lambda value: why_not(value and bytes(value), schema), StringType())
+        return bad.withColumn("reason", reason(f.col("value")))
 
 
 def schema_of_ddl(schema: str) -> "StructType":

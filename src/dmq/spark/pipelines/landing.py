@@ -6,6 +6,7 @@ repeated after a crash, rows are still there once, and dead letters may come twi
 the place, so that a reader can tell).
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -232,6 +233,8 @@ class _Batches:
         self.failure: PipelineError | None = None
         self.dead = 0
         """Dead letters of this run."""
+        self.records: dict[int, int] = {}
+        """Batch → records: Spark's own count has those twice that are read again for dead letters."""
 
     def put(self, records: "DataFrame", batch: int) -> None:
         """Land one batch."""
@@ -248,10 +251,12 @@ class _Batches:
 
         parsed = self._format.parse(records)
         count = Observation()
-        watched = parsed.observe(count, f.count_if(~f.col("is_good")).alias("bad"))
+        bad_ones = f.count_if(~f.col("is_good")).alias("bad")
+        watched = parsed.observe(count, f.count(f.lit(1)).alias("all"), bad_ones)
         good = watched.where("is_good")
         self._target.put(land_columns(good, self._landing, self._format.fields), batch)
         bad = int(count.get["bad"] or 0)
+        self.records[batch] = int(count.get["all"] or 0)
         if bad:
             self._bury(parsed)
             self.dead += bad
@@ -287,7 +292,7 @@ class _Desk:
                 fresh = [each for each in query.recentProgress if each.batchId > last]
                 for report in fresh:
                     last = report.batchId
-                    put_report(self._flow, _facts(report))
+                    put_report(self._flow, _facts(report, batches.records.pop(last, 0)))
                     self.progress.dead_letters = batches.dead
                 if fresh:
                     self.note()
@@ -314,12 +319,11 @@ class _Desk:
         runs.write(self._target.record, facts)
 
 
-def _facts(report: Any) -> dict[str, Any]:
-    """A report's JSON, which classic and Connect sessions spell alike."""
-    import json
-
+def _facts(report: Any, records: int) -> dict[str, Any]:
+    """A report with the records of its batch counted once."""
     facts: dict[str, Any] = json.loads(report.json)
-    return facts
+    seconds = max(1, int(facts.get("batchDuration") or 0)) / 1000
+    return facts | {"numInputRows": records, "processedRowsPerSecond": records / seconds}
 
 
 def _reason(error: BaseException) -> str:

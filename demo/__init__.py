@@ -1,0 +1,1 @@
+"""`make demo`: three brokers, a shop's events, a pipeline on Spark, a table and a picture."""
