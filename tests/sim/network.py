@@ -174,15 +174,18 @@ class Network:
 
     # ---- frames
 
-    def send(self, src: int, dst: int, session: int, is_bulk: bool, frame: Any) -> None:
-        """A frame leaves, if its session is the present one."""
+    def send(
+        self, src: int, dst: int, session: int, is_bulk: bool, frame: Any, *, in_order: bool = False
+    ) -> None:
+        """A frame leaves, if its session is the present one. `in_order`: its receiver rests on what
+        TCP promises, also where others get datagrams."""
         made = self._connections.get(_pair(src, dst))
         if made is None or made.session != session or src not in made.open_at:
             return
         self.frames += 1
         if made.is_broken:
             self._learn_of_end(made, src, dst)
-        elif self.weather.is_datagram:
+        elif self.weather.is_datagram and not in_order:
             self._send_datagram(made, src, dst, frame)
         elif self.ways[src, dst].cuts:
             self._stall(made, src, dst, is_bulk, frame)

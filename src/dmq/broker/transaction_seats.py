@@ -62,11 +62,14 @@ class SeatHost:
         """Give a command; the answer comes when what it rests on is committed."""
         answer: Answer[R] = Answer()
         try:
-            self._seat.check_leads()
+            self._check_sits()
+        except KafkaError as error:
+            answer.fail(error)
+            return answer
+        try:
             outcome = self._machine.handle(command, Millis(now))
         except DmqError as error:
-            refusal = error
-            self._seat.when_committed(lambda code: answer.fail(refusal))
+            self._seat.when_committed(partial(_refuse, answer, error))
             return answer
         if outcome.records:
             try:
@@ -85,6 +88,20 @@ class SeatHost:
 
         self._seat.when_committed(settled)
         return answer
+
+    def _check_sits(self) -> None:
+        """Raises NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS. Whoever waited for something may
+        come when another machine has the seat: the records of this one would not be known to it."""
+        self._seat.check_leads()
+        occupant = self._seat.occupant
+        if not isinstance(occupant, TransactionOccupant) or occupant.machine is not self._machine:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+
+
+def _refuse(answer: Answer[R], error: DmqError, code: ErrorCode) -> None:
+    """What a refusal rests on must be committed, as with every answer."""
+    is_true = code is ErrorCode.NONE
+    answer.fail(error if is_true else KafkaError(ErrorCode.NOT_COORDINATOR))
 
 
 class TransactionOccupant:

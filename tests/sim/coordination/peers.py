@@ -105,7 +105,8 @@ class SimPeers:
         self._send(node, session, note)
 
     def _send(self, node: int, session: int, note: Note) -> None:
-        self._broker.world.network.send(self._broker.number, node, session, False, note)
+        network = self._broker.world.network
+        network.send(self._broker.number, node, session, False, note, in_order=True)
 
     def _time_out(self, number: int) -> None:
         if number in self._calls:

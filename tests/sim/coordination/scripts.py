@@ -98,6 +98,7 @@ class Script(Client):
     def __init__(self, world: "CoordinatorWorld", name: str, steps: Steps | None = None) -> None:
         super().__init__(world, name)
         self._token = 0
+        self.retries = 0
         self.is_over = False
         self._steps = self.steps() if steps is None else steps
         world.clock.after(self.rng.randint(0, 50), self._resume, 0, None)
@@ -204,6 +205,7 @@ class Script(Client):
             reply = yield ask
             if not reply.is_retriable or ask.topic.is_deleted:
                 break
+            self.retries += 1
             yield self.rng.randint(10, 120)
         return reply
 

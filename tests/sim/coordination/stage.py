@@ -77,6 +77,9 @@ class CoordinatorStage:
     def leader(self, topic: Topic) -> Broker:
         return self._leaders(topic)[0]
 
+    def others(self, known: Broker) -> list[Broker]:
+        return [broker for broker in self.world.brokers.values() if broker is not known]
+
     @property
     def group_coordinator(self) -> Broker:
         return self.leader(self.world.offsets_topic)
@@ -125,6 +128,18 @@ class CoordinatorStage:
         given = self.answer(self.coordinator, lambda b: b.transactions.submit(name, command))
         assert given.code is ErrorCode.NONE
         return self.next(Txn(0, name, given.producer_id, given.producer_epoch))
+
+    def ask_for(self, broker: Broker, name: str) -> Request:
+        command = InitProducerId(name, TIMEOUT_MS)
+        return self.ask(broker, lambda backend: backend.transactions.submit(name, command))
+
+    def name(self, name: str) -> tuple[int, int]:
+        """A producer id and an epoch for a newcomer."""
+        request = self.ask_for(self.coordinator, name)
+        self.until(lambda: request.reply is not None)
+        assert request.reply is not None
+        assert request.reply.is_good, request.reply
+        return request.reply.value.producer_id, request.reply.value.producer_epoch
 
     def ask_name(self, name: str) -> ErrorCode:
         """Another instance asks for a name."""
