@@ -29,6 +29,7 @@ from dmq.raft.writes import AddMark, CutTo, ResetTo, SetHard, Take, Trim, Write
 from dmq.storage.items import Damage
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.reading import segment_at
+from dmq.storage.segment import BadBatchError
 from dmq.storage.store import Store
 from dmq.types import Mark, Position, Voter
 
@@ -511,4 +512,8 @@ class Driven:
 def bad_bytes(log: Log, offset: int) -> Damage:
     """The rest of the segment from the batch at `offset` on, whose bytes can't be trusted."""
     segment = log.segments_list[segment_at(log.segments_list, offset)]
-    return Damage(segment.base, log.reader(segment).position(offset), segment.size)
+    try:
+        start = log.reader(segment).position(offset)
+    except BadBatchError:  # More of it is bad, so that nobody can say where the batch lies.
+        start = 0
+    return Damage(segment.base, start, segment.size)
