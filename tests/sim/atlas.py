@@ -55,12 +55,14 @@ class Atlas:
         return True
 
     def can_recover(self, facts: GroupFacts) -> bool:
-        """Whether all brokers together can: with too few well voters, only if no name is gone."""
+        """Whether all brokers together can: with too few well voters, only if no name is gone and no
+        log was flipped. All must vote then, and the longest log wins; if it has bad bytes that nobody
+        else has, it can't lead, and an operator must say what is to be given up."""
         directories = self._world.metadata.directories
         if self.has_quorum(facts, set(directories)):
             return True
         names = [v for voters in facts.configurations() for v in voters]
-        return all(directories[v.node] == v.directory for v in names)
+        return all(directories[v.node] == v.directory and v not in facts.damaged for v in names)
 
     def rot_was_read(self, broker: "Broker", facts: GroupFacts) -> None:
         """A client got bytes with a wrong CRC: fair only if a bit of this log was flipped."""

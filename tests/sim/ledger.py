@@ -53,6 +53,9 @@ class GroupFacts:
     """Voters of an async group that lost power and were not well since; what they had before."""
     damaged: dict[Voter, None] = field(default_factory=dict)
     """Voters with flipped bits in their log, until it is whole again."""
+    flipped: dict[Voter, None] = field(default_factory=dict)
+    """Voters with a log in which bits were flipped at any time: one may lie where nobody looked yet,
+    though the log counts as whole again."""
     was_rotten: bool = False
     is_forfeited: bool = False
     """An unclean election, allowed by the rules, gave up what a majority had promised."""

@@ -677,6 +677,7 @@ class Broker:
         name = f"{log.directory}/{segment.base:020d}.log"
         self.disk.flip(name, self.rng.randrange(segment.size), 1 << self.rng.randrange(8))
         watched.facts.damaged[self.me] = None
+        watched.facts.flipped[self.me] = None
         watched.facts.was_rotten = True
         return True
 
