@@ -5,6 +5,7 @@ peer links, `__consumer_offsets` and `__transaction_state` have seats, a batch o
 leave before it enters. Only the metadata come from the simulation's oracle. Decides nothing.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -25,14 +26,14 @@ from dmq.broker.leadership import Leadership
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.waiting import ALL
 from dmq.broker.partition import Partition
-from dmq.broker.producing import ProducerBook
+from dmq.broker.producing import ProducerBook, Snapshots
 from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.timers import Timers
 from dmq.broker.transacting import LEADER_ADDS, code_at_partition
 from dmq.broker.transaction_seats import TransactionCoordinators
 from dmq.config.broker import BrokerConfig
 from dmq.config.settings import Settings
-from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.groups.machine import GroupMachine
 from dmq.machines.groups.offset_commands import (
     CommitOffsets,
@@ -45,6 +46,7 @@ from dmq.machines.records import PartitionRecord, TopicRecord
 from dmq.machines.state import ClusterState
 from dmq.machines.transactions.commands import InitProducerId
 from dmq.records import read_header
+from dmq.storage.producer_files import ProducerFiles
 from dmq.types import NIL_UUID, TopicPartition
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from sim.process import Broker
 
 TICK_MS = 50
+KEEP_MS = 300
 SESSION_MS = 1500
 SETTINGS = Settings(
     BrokerConfig(
@@ -83,7 +86,7 @@ class Aside:
     ) -> None:
         try:
             work()
-        except OSError as error:
+        except (OSError, StorageError) as error:
             done(error)
         else:
             done(None)
@@ -113,6 +116,8 @@ class Backend:
         self._backlog = backlog
         self._aside = Aside(broker)
         self.replicas = Replicas(node, SETTINGS, backlog, self.now, self._aside)
+        self.replicas.snapshots = Snapshots(ProducerFiles(broker.disk), self._aside)
+        self._kept_at = 0
         self.cluster: Any = SimpleNamespace(state=ClusterState())
         self.leadership = Leadership(node, self.replicas, self.peers, self.now)
         self.groups = SimGroups(self.cluster, self.replicas, self.leadership, self.now, self.wall)
@@ -160,7 +165,12 @@ class Backend:
         """It has a replica here."""
         self.learn(topic)
         local = self.replicas.by_id[topic.topic_id]
-        book = ProducerBook(replica, self._aside, SETTINGS.effective.producer_id_expiration_ms)
+        book = ProducerBook(
+            replica,
+            self._aside,
+            SETTINGS.effective.producer_id_expiration_ms,
+            self.replicas.snapshots,
+        )
         tp = TopicPartition(topic.name, 0)
         local.partitions[0] = Partition(
             tp, topic.topic_id, replica, local.intake, self.now, self._backlog, book
@@ -199,7 +209,17 @@ class Backend:
         self.leadership.tick(now)
         self.groups.tick(now)
         self.transactions.tick(now)
+        if now - self._kept_at >= KEEP_MS:
+            self._kept_at = now
+            self._keep()
         self._broker.later(TICK_MS, self._tick)
+
+    def _keep(self) -> None:
+        """Housekeeping's look at snapshots of producers."""
+        for local in self.replicas.topics.values():
+            for partition in local.partitions.values():
+                with contextlib.suppress(StorageError):
+                    partition.keep_producers(self.wall())
 
     # ---- what doors do
 

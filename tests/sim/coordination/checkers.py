@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from sim.metadata import Topic
 
 
+LEARNERS = ("wipe", "change_members", "rot_journal", "rot_segment")
+"""Faults after which a replica begins with what others have left of the log."""
+
+
 class Promise:
     """Every hook, doing nothing."""
 
@@ -193,6 +197,7 @@ class WritesOnceAndInOrder(Promise):
         super().__init__(world)
         self._last: dict[tuple[str, int], tuple[int, int, int]] = {}
         """Epoch, sequence, and the end of the batch that had them."""
+        self._has_learners = any(fault in world.mix.faults for fault in LEARNERS)
 
     def appended(self, topic: "Topic", entry: Entry) -> None:
         stamp = entry.stamp
@@ -201,7 +206,8 @@ class WritesOnceAndInOrder(Promise):
         epoch, last, end = self._last.get(at, (-1, -1, 0))
         if self.chronicle.is_blind(topic):
             return
-        is_known = end > topic.facts.log_start  # Else retention took it, and any sequence begins.
+        # Else retention took it, and a replica that came later has no snapshot of its producer.
+        is_known = end > topic.facts.log_start or not self._has_learners
         if stamp.producer_epoch < epoch and is_known:
             self.fail(f"{topic} has {entry} after epoch {epoch} of the same producer")
         if stamp.producer_epoch > epoch:

@@ -8,6 +8,7 @@ all clients come to rest, and what was promised to them is looked for.
 import random
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 from sim import swarm
 from sim.batches import Entry
@@ -27,6 +28,7 @@ from sim.process import Broker
 from sim.swarm import Mix
 from sim.world import SETTLE_MS, World
 
+from dmq.broker import producer_loading
 from dmq.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 NURSE_MS = 200
@@ -99,6 +101,10 @@ class CoordinatorWorld(World):
         self.promises = Promises(self)
         self.group_names = ["chain0", "chain1"]
         self._kinds: list[tuple[type[Member], str]] = []
+
+    def _run(self) -> None:
+        with patch.multiple(producer_loading, INLINE_BYTES=1500, LOAD_BYTES=1000):
+            super()._run()  # Small enough that leaders read who wrote to their logs in steps.
 
     def new_checkers(self) -> Checkers:
         return Checkers((*REPLICATION, _reporter(self)))
