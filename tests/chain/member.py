@@ -8,6 +8,7 @@ clients under its old name. It is told to end by a line, or the end, of its stan
 
 import faulthandler
 import json
+import logging
 import os
 import signal
 import sys
@@ -27,6 +28,8 @@ from dmq.client import (
 )
 from tests.jepsen.history import Recorder
 
+DEBUG = os.environ.get("CHAIN_DEBUG", "")
+"""What the producer's library is to tell of: "eos", "protocol" and so on."""
 POLL_S = 0.5
 CALL_MS = 20_000
 CLOSE_S = 10.0
@@ -93,6 +96,7 @@ class Member:
             transaction_timeout_ms=self._options["transaction_ms"],
             request_timeout_ms=CALL_MS,
             linger_ms=self._options["linger_ms"],
+            options={"debug": DEBUG} if DEBUG else {},
         )
 
     def _reading(self) -> ConsumerConfig:
@@ -115,6 +119,8 @@ class Member:
 
 def main() -> None:
     faulthandler.register(signal.SIGUSR1)  # The runner asks where we are when nothing goes on.
+    if DEBUG:
+        logging.basicConfig(level=logging.DEBUG, format="%(asctime)s %(message)s")
     options = json.loads(sys.argv[1])
     stop = threading.Event()
 
