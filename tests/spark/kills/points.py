@@ -34,6 +34,17 @@ POINTS = (
 )
 
 
+WORKER = "worker"
+"""Not a driver's death: a task's, in mid-write. Spark runs the task again."""
+IN_TASKS = ("mid-write", WORKER)
+
+
+def kill_worker(flag: str) -> None:
+    """kill -9 of this worker only."""
+    Path(flag).write_text("killed")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def kill_driver(flag: str) -> None:
     """kill -9 of the driver, its JVM and this worker."""
     Path(flag).write_text("killed")
@@ -49,6 +60,8 @@ def arm(point: str, flag: str) -> None:
 
     if point == "mid-write":
         Sender.flush = die  # type: ignore[method-assign]  # Batches are in flight.
+    elif point == WORKER:
+        Sender.flush = lambda _: kill_worker(flag)  # type: ignore[method-assign]
     elif point == "before-decision":
         Committer._decide = die  # type: ignore[method-assign, assignment]
     elif point == "decision-open":
@@ -93,12 +106,12 @@ class KillingSink(StreamSink):
     flag = ""
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        if self.point == "mid-write" and not Path(self.flag).exists():
+        if self.point in IN_TASKS and not Path(self.flag).exists():
             arm(self.point, self.flag)
         return super().write(iterator)
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        if self.point and self.point != "mid-write" and not Path(self.flag).exists():
+        if self.point and self.point not in IN_TASKS and not Path(self.flag).exists():
             arm(self.point, self.flag)
         super().commit(messages, batchId)
 

@@ -10,21 +10,21 @@ import pytest
 
 from dmq.testing import Broker
 from tests.spark.feeding import create, numbered, produce, topic_name
-from tests.spark.kills.points import POINTS
+from tests.spark.kills.points import POINTS, WORKER
 from tests.spark.kills.running import Driver, committed, nothing_is_open
 
 RECORDS = 12_000
 
 
 def run_through(points: tuple[str, ...], folder: Path) -> None:
-    """Drivers that die at these points, one after the other, and one that may finish."""
+    """Drivers that die at these points, one after the other, and one that loses only a worker."""
     with Broker(in_process=False) as broker:
         servers = broker.bootstrap_servers
         source = create(servers, topic_name("in"), 2)
         sink = create(servers, topic_name("out"), 3)
         pairs = numbered(RECORDS)
         produce(servers, source, pairs)
-        for point in (*points, ""):
+        for point in (*points, WORKER):
             flag = folder / f"flag-{point}"
             driver = Driver(
                 "copy", servers=servers, source=source, sink=sink, kill_at=point, flag=flag,
@@ -32,8 +32,8 @@ def run_through(points: tuple[str, ...], folder: Path) -> None:
             )  # fmt: skip
             try:
                 code = driver.wait()
-                assert code == (-9 if point else 0), driver.words()
-                assert flag.exists() == bool(point), f"the driver did not come to {point}"
+                assert code == (0 if point == WORKER else -9), driver.words()
+                assert flag.exists(), f"the driver did not come to {point}"
             finally:
                 driver.end()
         found = collections.Counter(committed(servers, sink))
