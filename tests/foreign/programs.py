@@ -8,6 +8,12 @@ answers each with one JSON line on stdout, `{"error": {"code", "message"}}` when
     consume  topic, partition, offset, count, max_bytes -> records
     offsets  topic, partition, timestamp_ms (or null) -> beginning, end, for_time
     topics   -> topics, the names of all
+    join     (Java, Go) id, topic, group, how, instance: a member of a group under that id
+    poll     id -> records, assigned;  commit: what was polled;  leave
+    txn_start  id, name: a transactional producer; then txn_begin, txn_send (topic, values),
+             txn_commit, txn_abort, txn_close
+    chain    topic, target, group, name, how, count: consume, transform, produce in transactions, each
+             batch aborted once before it is committed -> moved, aborted
     tail     (Java) topic, partitions, rounds -> rounds, the records seen as the assignment changes
 
 Bytes travel in base64, null stays null. Versions are pinned beside the sources. What is built goes
@@ -82,8 +88,8 @@ def _copy_jars(source: Path, target: Path) -> None:
 
 def _build_java(source: Path, target: Path) -> None:
     _copy_jars(source, target)
-    program = source / "src/main/java/dmq/foreign/Program.java"
-    _run("javac", "-d", str(target / "classes"), "-cp", f"{target}/libs/*", str(program))
+    sources = [str(path) for path in sorted((source / "src").rglob("*.java"))]
+    _run("javac", "-d", str(target / "classes"), "-cp", f"{target}/libs/*", *sources)
 
 
 RECIPES = {

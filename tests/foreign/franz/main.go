@@ -1,6 +1,6 @@
 // franz-go, driven by the compatibility tests: one JSON command per line in, one JSON answer per
 // line out. The commands are described in tests/foreign/programs.py. It consumes partitions
-// directly, without a group.
+// directly; members of groups, and transactions, are in groups.go.
 package main
 
 import (
@@ -45,6 +45,13 @@ type command struct {
 	MaxBytes    int32    `json:"max_bytes"`
 	TimeoutMs   int64    `json:"timeout_ms"`
 	TimestampMs *int64   `json:"timestamp_ms"`
+	ID          string   `json:"id"`
+	Group       string   `json:"group"`
+	How         string   `json:"how"`
+	Instance    string   `json:"instance"`
+	Name        string   `json:"name"`
+	Target      string   `json:"target"`
+	Values      []string `json:"values"`
 }
 
 type answer map[string]any
@@ -213,7 +220,11 @@ func run(seed string, c command) answer {
 	operations := map[string]func(context.Context, string, command) (answer, error){
 		"produce": produce, "consume": consume, "offsets": offsets, "topics": topics,
 	}
-	result, err := operations[c.Op](ctx, seed, c)
+	operation, isOne := operations[c.Op]
+	if !isOne {
+		operation = groups
+	}
+	result, err := operation(ctx, seed, c)
 	if err == nil {
 		return result
 	}

@@ -34,7 +34,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * The Java client, driven by the compatibility tests: one JSON command per line in, one JSON answer
  * per line out. The commands are described in tests/foreign/programs.py. Consumers assign
- * partitions themselves, without a group.
+ * partitions themselves; those of groups, and transactions, are in Groups.
  */
 public final class Program {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -44,8 +44,11 @@ public final class Program {
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
     private final Map<Integer, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
 
+    private final Groups groups;
+
     private Program(String bootstrap) {
         this.bootstrap = bootstrap;
+        this.groups = new Groups(bootstrap);
     }
 
     public static void main(String[] args) throws IOException {
@@ -57,6 +60,7 @@ public final class Program {
         }
         program.producers.values().forEach(producer -> producer.close(Duration.ofSeconds(1)));
         program.consumers.values().forEach(KafkaConsumer::close);
+        program.groups.close();
     }
 
     private ObjectNode answer(JsonNode command) {
@@ -73,7 +77,11 @@ public final class Program {
                 case "topics":
                     return topics();
                 default:
-                    throw new IllegalArgumentException("unknown operation: " + command);
+                    ObjectNode done = groups.answer(command);
+                    if (done == null) {
+                        throw new IllegalArgumentException("unknown operation: " + command);
+                    }
+                    return done;
             }
         } catch (ExecutionException error) {
             return failure(error.getCause());
