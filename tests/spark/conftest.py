@@ -16,7 +16,17 @@ from pyspark.sql import SparkSession
 from bench.connector import Connector, ConnectorAbsentError, connector
 from dmq.testing import Broker
 
+PATIENCE_S = 600
+"""A Spark job on a busy machine takes its time, and a test cut off in the middle of a call to the JVM
+leaves the session useless for all that follow."""
 JAVA_MISSING = "no Java: install a headless Java 17 (apt-get install openjdk-17-jre-headless)"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of this folder have more time than others."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PATIENCE_S))
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +57,7 @@ def spark(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.streaming.stopTimeout": "30s",
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.streaming.noDataProgressEventInterval": "200ms",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}",
     }

@@ -76,15 +76,19 @@ def _named(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def available(df: DataFrame, checkpoint: str, table: str, patience_s: int = 100) -> StreamingQuery:
-    """Run a stream over what is there now into the memory table; returns when it has ended."""
-    query = (
-        df.writeStream.format("memory")
-        .queryName(table)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
+def available(
+    df: DataFrame, checkpoint: str, table: str, *, folder: str | None = None, patience_s: int = 400
+) -> StreamingQuery:
+    """Run a stream over what is there now, into a memory table; returns when it has ended.
+
+    With `folder`, into Parquet files there: a memory table can't go on from a checkpoint.
+    """
+    writer = df.writeStream.queryName(table).option("checkpointLocation", checkpoint)
+    if folder is None:
+        writer = writer.format("memory")
+    else:
+        writer = writer.format("parquet").option("path", folder)
+    query = writer.trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(patience_s), f"still running: {query.status}"
     finally:

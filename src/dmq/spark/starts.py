@@ -6,7 +6,6 @@ at once. Exact either way: that record k+1 of a run begins where it is looked fo
 length of record k. Where runs keep missing, a plain loop over the length prefixes goes on.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,8 +47,7 @@ def record_starts(data: Bytes, start: int, end: int, count: int) -> list[Positio
         at += run * stride
         left -= run
     if left:
-        loop = np.fromiter(_loop(data[at:end].tobytes(), left), np.int64, left)
-        found.append(loop[:] + at)
+        found.append(np.array(_loop(data[at:end].tobytes(), left), np.int64) + at)
         last = int(found[-1][-1])
         at = last + _length(data, last, end)[0]
     if at != end:
@@ -90,12 +88,13 @@ def _equal(data: Bytes, at: int, stride: int, prefix_size: int, fits: int) -> in
     return fits if same.all() else int(same.argmin())
 
 
-def _loop(data: bytes, count: int) -> Iterator[int]:
+def _loop(data: bytes, count: int) -> list[int]:
     """Positions of `count` records from the first byte on."""
-    at = 0
+    found: list[int] = []
+    add, at = found.append, 0
     try:
         for _ in range(count):
-            yield at
+            add(at)
             byte = data[at]
             if byte < 0x80:
                 at += 1 + (byte >> 1)
@@ -107,6 +106,7 @@ def _loop(data: bytes, count: int) -> Iterator[int]:
             at += _long_length(data, at)
     except IndexError:
         raise MalformedError("a record's length runs beyond its batch") from None
+    return found
 
 
 def _long_length(data: bytes, at: int) -> int:
