@@ -7,4 +7,4 @@ pin() {
         --no-emit-index-url --no-annotate "$@" pyproject.toml scripts/build.in
 }
 pin --output-file requirements.lock
-pin --extra dev --extra bench --extra spark --constraint requirements.lock --output-file requirements-dev.lock
+pin --extra dev --extra bench --extra postgres --extra spark --constraint requirements.lock --output-file requirements-dev.lock

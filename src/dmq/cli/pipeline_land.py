@@ -3,6 +3,7 @@
 Owns the options and the words; the stream is `dmq.spark.pipelines.landing`.
 """
 
+import base64
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ import typer
 
 from dmq.cli.command import command
 from dmq.cli.completing import topic_names
-from dmq.cli.exits import not_found, usage
+from dmq.cli.exits import CommandError, not_found, usage
 from dmq.cli.output import count_of
 from dmq.cli.pipeline_common import Conf, Master, mended, spark_options, where_of
 from dmq.cli.pipeline_view import flow_table, view_of
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_FORMATS = ("json", "avro", "protobuf")
+_POSTGRES = ("postgresql://", "postgres://")
+
 
 @command(
     app,
@@ -30,6 +34,7 @@ app = typer.Typer()
     dmq pipeline land orders ./lake/orders --once
     dmq pipeline land orders ./lake/orders --every 30 --partition-by hour
     dmq pipeline land orders ./lake/orders --schema 'id STRING NOT NULL, amount DOUBLE'
+    dmq pipeline land orders postgresql://app@db/shop --table orders --key order_id
     """,
 )
 def land(
@@ -37,21 +42,42 @@ def land(
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names)
     ],
-    place: Annotated[str, typer.Argument(metavar="DIR", show_default=False, help="The table.")],
+    place: Annotated[
+        str, typer.Argument(metavar="DIR|postgresql://…", show_default=False, help="The table.")
+    ],
     once: Annotated[
         bool, typer.Option("--once", help="Up to the topic's end as it is now, then stop.")
     ] = False,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=0, help="A batch so often.")
     ] = 10.0,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", metavar="FORMAT", help=f"Of values: {', '.join(_FORMATS)}. Default: json."
+        ),
+    ] = None,
     schema: Annotated[
         str | None,
         typer.Option(
             "--schema",
-            metavar="FIELDS",
-            help="Fields of a value: 'id STRING NOT NULL, n BIGINT'. Default: learnt from the topic.",
+            metavar="FIELDS|FILE",
+            help="JSON: 'id STRING, n BIGINT'. Avro: an .avsc file. Protobuf: a descriptor set.",
         ),
     ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option("--message", metavar="NAME", help="Protobuf: which message, as shop.Order."),
+    ] = None,
+    skip_bytes: Annotated[
+        int,
+        typer.Option(
+            "--skip-bytes",
+            metavar="N",
+            min=0,
+            help="Avro, Protobuf: leave out so many before each value; 5 for a registry's Avro.",
+        ),
+    ] = 0,
     partition_by: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,10 +105,28 @@ def land(
         int,
         typer.Option("--batch-records", metavar="N", min=1, help="At most so many per batch."),
     ] = 1_000_000,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", metavar="NAME", help="PostgreSQL: which. Default: TOPIC."),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key", metavar="FIELD", help="PostgreSQL: rows are replaced by it; repeatable."
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="DIR",
+            help="PostgreSQL: where the checkpoint is. Default: ./land-TABLE.",
+        ),
+    ] = None,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
-    """Land a topic as a table: Parquet files in a folder.
+    """Land a topic as a table: Parquet files in a folder, or rows of a PostgreSQL table.
 
     Without --once it goes on until Ctrl-C or `dmq pipeline stop DIR`; the next call goes on where
     this one ended, with the same schema. Each record is there once, also after a crash. The schema
@@ -92,12 +136,21 @@ def land(
     from dmq.spark.pipelines import landing
     from dmq.spark.pipelines.tables import new_id
 
+    if format_ is not None and format_ not in _FORMATS:
+        raise usage(f"There is no format {format_!r}", f"Choose of {', '.join(_FORMATS)}.")
     where = where_of(master, conf)
     partitions = None if partition_by is None else tuple(p for p in partition_by if p != "none")
+    if place.startswith(_POSTGRES):
+        if partition_by is not None:
+            raise usage("--partition-by is of folders", "Leave it out for PostgreSQL.")
+        partitions = ()
     order = landing.Order(
         topic=topic,
         source=spark_options(session),
-        schema=schema,
+        format=format_,
+        schema=_schema(format_, schema),
+        message=message,
+        skip_bytes=skip_bytes,
         partition_by=partitions,
         headers=headers,
         dead_letters=dead_letters,
@@ -107,15 +160,16 @@ def land(
         batch_records=batch_records,
     )
     with mended():
-        target = _target(place)
+        target = _target(topic, place, table, key, state)
         _prepare(session, topic, dead_letters or f"{topic}-dead")
-        session.output.note(f"Landing {topic} in {place} on {where} (Spark's log: {target.log})")
+        shown = place.rpartition("@")[2]  # Not the password.
+        session.output.note(f"Landing {topic} in {shown} on {where} (Spark's log: {target.log})")
         began = time.monotonic()
         with view_of(session.output, topic) as view:
             progress = landing.land(order, target, where, view.show, new_id())
     seconds = time.monotonic() - began
     if session.output.json:
-        facts = {"event": "ended", "topic": topic, "place": place, "seconds": round(seconds, 1)}
+        facts = {"event": "ended", "topic": topic, "place": shown, "seconds": round(seconds, 1)}
         session.output.emit(facts | {"dead_letters": progress.dead_letters} | progress.as_json())
         return
     flow_table(session.output, list(progress.flows.values()))
@@ -124,7 +178,29 @@ def land(
     session.output.say(f"{topic}: {rows} read, {dead}, in {seconds:.0f} s")
 
 
-def _target(place: str) -> "Target":
+def _schema(format_: str | None, schema: str | None) -> str | None:
+    """The schema's text; of Avro and Protobuf it is in a file."""
+    if schema is None or format_ in (None, "json"):
+        return schema
+    try:
+        data = Path(schema).expanduser().read_bytes()
+    except FileNotFoundError as error:
+        raise not_found(f"There is no schema file {schema!r}") from error
+    except OSError as error:
+        raise CommandError(f"The schema file {schema!r} can't be read: {error}") from error
+    return data.decode() if format_ == "avro" else base64.b64encode(data).decode()
+
+
+def _target(
+    topic: str, place: str, table: str | None, key: list[str] | None, state: Path | None
+) -> "Target":
+    if place.startswith(_POSTGRES):
+        from dmq.spark.pipelines.postgres import PostgresTable
+
+        name = table or topic
+        return PostgresTable(place, name, tuple(key or ()), state or Path(f"land-{name}"))
+    if table is not None or key is not None or state is not None:
+        raise usage("--table, --key and --state are of PostgreSQL", "Leave them out for a folder.")
     if "://" in place and not place.startswith("file://"):
         raise usage(f"{place!r} is no folder", "Give a folder that all of Spark can reach.")
     from dmq.spark.pipelines.tables import ParquetTable

@@ -111,7 +111,8 @@ def checksum(hashes: "Column") -> "Column":
     from pyspark.sql import functions as f
 
     total = f.sum(hashes.cast("decimal(38,0)"))
-    return f.conv(f.pmod(total, f.lit(2**64).cast("decimal(38,0)")).cast("string"), 10, 16)
+    whole = f.lit(str(2**64)).cast("decimal(38,0)")
+    return f.conv(f.pmod(total, whole).cast("string"), 10, 16)
 
 
 def check_expression(text: str) -> None:

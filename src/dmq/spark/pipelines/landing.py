@@ -25,6 +25,7 @@ from dmq.spark.pipelines.values import Declared, ValueFormat, check_names, forma
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 Watcher = Callable[[Progress, Flow | None], None]
 MOMENTS = ("day", "hour")
@@ -36,6 +37,8 @@ CONF = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 _LOOK_EACH_S = 1
+_STARTS_MAX = 5
+_BUSY = "Python worker failed to connect back"
 
 
 class Target(Protocol):
@@ -72,6 +75,8 @@ class Order:
     """How to reach the cluster: `kafka.*` options."""
     format: str | None = None
     schema: str | None = None
+    message: str | None = None
+    skip_bytes: int = 0
     partition_by: tuple[str, ...] | None = None
     headers: bool = False
     dead_letters: str | None = None
@@ -129,7 +134,7 @@ def _declared(spark: "SparkSession", order: Order) -> Declared:
         raise PipelineError(f"Values in {format_} need their schema", "Give it with --schema.")
     if schema is None:
         schema = _inferred(spark, order)
-    return Declared(format_, schema)
+    return Declared(format_, schema, order.message, order.skip_bytes)
 
 
 def _inferred(spark: "SparkSession", order: Order) -> str:
@@ -153,8 +158,6 @@ def _inferred(spark: "SparkSession", order: Order) -> str:
 def _stream(
     spark: "SparkSession", order: Order, landing: Landing, target: Target, desk: "_Desk"
 ) -> None:
-    from pyspark.errors import PySparkException
-
     format_ = format_of(landing.declared)
     check_names(format_.fields, (*RECORD_COLUMNS, "_headers", *_moments(landing)))
     unknown = set(landing.partition_by) - {*format_.fields, *MOMENTS}
@@ -174,12 +177,23 @@ def _stream(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{order.every_s:g} seconds")
-    try:
-        query = writer.start()
-        desk.follow(query, batches)
-    except PySparkException as error:
-        raise batches.failure or PipelineError(_reason(error), f"See {target.log}.") from error
+    _follow(writer, batches, desk, target)
     target.tidy(None)
+
+
+def _follow(writer: "DataStreamWriter", batches: "_Batches", desk: "_Desk", target: Target) -> None:
+    """Run the query to its end. On a machine so busy that Spark gives up on its own workers (after ten
+    seconds, which no setting changes) it is started again: it goes on from its checkpoint."""
+    from pyspark.errors import PySparkException
+
+    for start in range(_STARTS_MAX):
+        try:
+            desk.follow(writer.start(), batches)
+            return
+        except PySparkException as error:
+            if _BUSY in str(error) and start + 1 < _STARTS_MAX:
+                continue
+            raise batches.failure or PipelineError(_reason(error), f"See {target.log}.") from error
 
 
 def _records(spark: "SparkSession", order: Order) -> "DataFrame":

@@ -14,7 +14,7 @@ from dmq.spark.pipelines.failures import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FORMATS = ("json",)
+FORMATS = ("json", "avro", "protobuf")
 
 
 class ValueFormat(Protocol):
@@ -38,7 +38,11 @@ class Declared:
 
     format: str
     schema: str
-    """JSON: fields with Spark's types."""
+    """JSON: fields with Spark's types. Avro: the schema. Protobuf: a descriptor set, in base64."""
+    message: str | None = None
+    """Protobuf: the full name of the message."""
+    skip_bytes: int = 0
+    """Avro and Protobuf: bytes before the value, as schema registries put there."""
 
 
 def format_of(declared: Declared) -> ValueFormat:
@@ -47,6 +51,14 @@ def format_of(declared: Declared) -> ValueFormat:
         from dmq.spark.pipelines.json_values import JsonValues
 
         return JsonValues(declared.schema)
+    if declared.format == "avro":
+        from dmq.spark.pipelines.avro_values import avro_values
+
+        return avro_values(declared.schema, declared.skip_bytes)
+    if declared.format == "protobuf":
+        from dmq.spark.pipelines.protobuf_values import protobuf_values
+
+        return protobuf_values(declared.schema, declared.message, declared.skip_bytes)
     raise PipelineError(
         f"There is no format {declared.format!r}", f"Choose of {', '.join(FORMATS)}."
     )

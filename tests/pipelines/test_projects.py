@@ -1,0 +1,237 @@
+"""The five templates in one project, run, watched and stopped by `dmq pipeline`: one Spark for all."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from compat.eventually import eventually
+from confluent_kafka import Consumer, TopicPartition
+from spark.feeding import create, produce
+
+from demo.generator import Event, Shop
+from dmq.testing import Cluster
+
+pytestmark = pytest.mark.timeout(900)
+
+DMQ = str(Path(sys.executable).parent / "dmq")
+CHANGES: list[tuple[bytes, bytes | None]] = [
+    (b"k1", b'{"name": "one", "n": 1}'),
+    (b"k2", b'{"name": "two", "n": 2}'),
+    (b"k3", b'{"name": "three", "n": 3}'),
+    (b"k1", b'{"name": "uno", "n": 11}'),
+    (b"k2", None),
+    (b"k3", b'{"name": "three", "n": 3, "op": "d"}'),
+]
+
+
+class Project:
+    """A project on disk and the process that runs it."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+
+    def dmq(self, *args: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [DMQ, "pipeline", *args],
+            cwd=self.folder.parent,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"DMQ_BOOTSTRAP_SERVERS": self.bootstrap}
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.dmq("status", self.folder.name, "--json"))
+        return found
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        data = ds.dataset(self.folder / "warehouse" / table, format="parquet", partitioning="hive")
+        found: list[dict[str, Any]] = data.to_table().to_pylist()
+        return found
+
+
+@pytest.fixture(scope="module")
+def running(
+    cluster: Cluster, shop: Shop, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Project]:
+    """All templates in one project that runs every second, after its first update."""
+    if shutil.which("java") is None:
+        pytest.skip("no Java: see scripts/java.sh")
+    work = tmp_path_factory.mktemp("projects")
+    project = Project(work / "sales", cluster.bootstrap)
+    for topic in ("accounts", "again", "totals", "orders-dead"):
+        if topic not in topics(cluster.bootstrap):
+            create(cluster.bootstrap, topic, 1)
+    produce(cluster.bootstrap, "accounts", CHANGES)
+    (work / "files").mkdir()
+    pq.write_table(pa.table({"id": range(10), "word": ["w"] * 10}), work / "files" / "a.parquet")
+    project.dmq("init", "sales", "--topic", "orders")
+    project.dmq("init", "sums", "--template", "aggregate", "--topic", "orders", "--to", "totals")
+    account = "name STRING, n BIGINT, op STRING"
+    project.dmq("init", "accounts", "--template", "cdc", "--schema", account)
+    backfill = ("--template", "backfill", "--topic", "again", "--table", "files", "--key", "id")
+    project.dmq("init", "filled", *backfill)
+    join = ("--template", "join", "--topic", "orders", "--with", "payments", "--on", "order_id")
+    project.dmq("init", "pairs", *join)
+    for name in ("sums", "accounts", "filled", "pairs"):
+        source = work / name / "transformations" / f"{name}.py"
+        source.rename(project.folder / "transformations" / source.name)
+    spec = project.folder / "spark-pipeline.yml"
+    spec.write_text(spec.read_text() + "  spark.sql.streaming.schemaInference: 'true'\n")
+    with (work / "said.txt").open("w") as said:
+        process = subprocess.Popen(
+            [DMQ, "pipeline", "run", "sales", "--every", "1", "--master", "local[2]"],
+            cwd=work,
+            env=project.environment(),
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        eventually(lambda: first_update_is_over(project, process, work), "the update", 600)
+        yield project
+        assert "stopped" in project.dmq("stop", "sales")
+        assert process.wait(60) == 130
+        assert project.status()["state"] == "stopped"
+        project.dmq("stop", "sales", code=1)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def first_update_is_over(project: Project, process: subprocess.Popen[bytes], work: Path) -> bool:
+    assert process.poll() is None, (work / "said.txt").read_text()
+    if not (project.folder / ".dmq" / "run.json").exists():
+        return False
+    record = json.loads((project.folder / ".dmq" / "run.json").read_text())
+    return bool(record["state"] == "waiting" or record["update"] > 1)
+
+
+def topics(bootstrap: str) -> list[str]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "judge"})
+    found = list(consumer.list_topics(timeout=30).topics)
+    consumer.close()
+    return found
+
+
+def records(bootstrap: str, topic: str) -> list[tuple[bytes, bytes]]:
+    """All committed records of a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "judge",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+    found, open_ = [], len(partitions)
+    while open_:
+        for message in consumer.consume(500, timeout=1):
+            if message.error() is None:
+                found.append((message.key(), message.value()))
+            else:  # The end of a partition.
+                open_ -= 1
+    consumer.close()
+    return found
+
+
+def sent(shop: Shop, topic: str) -> list[Event]:
+    again = Shop(shop.orders, shop.until_ms, broken_share=shop.broken_share)
+    return [event for event in again.events() if event.topic == topic]
+
+
+def parsed(event: Event) -> dict[str, Any] | None:
+    """The value, if it is what the schema says."""
+    try:
+        value = json.loads(event.value or b"")
+        datetime.fromisoformat(value["at"])
+    except (ValueError, TypeError):
+        return None
+    assert isinstance(value, dict)
+    return value
+
+
+def test_a_topic_is_a_table_and_what_does_not_parse_is_a_dead_letter(
+    running: Project, shop: Shop
+) -> None:
+    wanted = Counter(value["order_id"] for e in sent(shop, "orders") if (value := parsed(e)))
+    assert Counter(row["order_id"] for row in running.rows("sales")) == wanted
+    per_day = running.rows("sales_per_day")
+    assert sum(row["records"] for row in per_day) == len(wanted)
+    assert list((running.folder / "warehouse" / "sales_per_day").glob("day=*"))
+    dead = [value for _, value in records(running.bootstrap, "orders-dead")]
+    assert Counter(dead) >= Counter(e.value for e in sent(shop, "orders") if not parsed(e))
+
+
+def test_windows_are_counted_once_into_a_topic(running: Project, shop: Shop) -> None:
+    wanted: Counter[tuple[str, str]] = Counter()
+    for event in sent(shop, "orders"):
+        minute = datetime.fromtimestamp(event.timestamp_ms // 60_000 * 60, UTC)
+        wanted[event.key.decode(), minute.strftime("%Y-%m-%dT%H:%M")] += 1
+    windows = [json.loads(value) for _, value in records(running.bootstrap, "totals")]
+    assert len(windows) > len(wanted) / 2
+    counted = {(each["key"], each["window_start"][:16]): each["records"] for each in windows}
+    assert len(counted) == len(windows), "a window comes once"
+    assert {where: wanted[where] for where in counted} == counted
+
+
+def test_changes_are_the_current_state(running: Project) -> None:
+    [row] = [
+        {name: row[name] for name in ("_key", "name", "n")} for row in running.rows("accounts")
+    ]
+    assert row == {"_key": "k1", "name": "uno", "n": 11}
+    assert len(running.rows("accounts_changes")) == len(CHANGES)
+
+
+def test_rows_of_a_table_are_records_of_a_topic(running: Project) -> None:
+    found = {key: json.loads(value) for key, value in records(running.bootstrap, "again")}
+    assert found == {str(i).encode(): {"id": i, "word": "w"} for i in range(10)}
+
+
+def test_two_topics_are_joined(running: Project, shop: Shop) -> None:
+    def ids(topic: str) -> set[str]:
+        return {value["order_id"] for e in sent(shop, topic) if (value := parsed(e))}
+
+    # A value of which only the time is wrong still has its id, so there may be more pairs.
+    wanted = ids("orders") & ids("payments")
+    pairs = Counter(row["l_order_id"] for row in running.rows("pairs"))
+    assert set(pairs) >= wanted
+    assert set(pairs.values()) == {1}
+    assert sum(row["pairs"] for row in running.rows("pairs_per_day")) == sum(pairs.values())
+
+
+def test_the_status_tells_of_flows_and_lag_and_a_second_run_is_refused(running: Project) -> None:
+    status = running.status()
+    assert status["state"] in ("running", "waiting")
+    flows = {flow["name"]: flow for flow in status["flows"]}
+    assert {"sales", "sums_windows", "accounts", "filled_rows", "pairs"} <= set(flows)
+    assert "LAG" in running.dmq("status", "sales")
+    assert running.dmq("run", "sales", code=1) == ""
+
+
+def test_the_next_update_goes_on_where_the_last_ended(running: Project) -> None:
+    before = running.status()["update"]
+    produce(running.bootstrap, "accounts", [(b"k4", b'{"name": "four", "n": 4}')])
+    eventually(lambda: running.status()["update"] >= before + 2, "two updates", 300)
+    assert {row["_key"] for row in running.rows("accounts")} == {"k1", "k4"}
+    assert len(running.rows("accounts_changes")) == len(CHANGES) + 1
+    assert len(records(running.bootstrap, "again")) == 10
