@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 
 TICK_MS = 50
 KEEP_MS = 300
+NEVER_MS = 1 << 50
+"""Producers don't expire: the time of a simulated batch is a number."""
 SESSION_MS = 1500
 SETTINGS = Settings(
     BrokerConfig(
@@ -168,7 +170,7 @@ class Backend:
         book = ProducerBook(
             replica,
             self._aside,
-            SETTINGS.effective.producer_id_expiration_ms,
+            NEVER_MS,
             self.replicas.snapshots,
         )
         tp = TopicPartition(topic.name, 0)

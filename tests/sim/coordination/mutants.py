@@ -80,6 +80,7 @@ _SLOW = _world("slow_link pause transfer", fault_every_ms=150)
 """Requests come late."""
 _CALM = _world("transfer")
 _GROUPS = replace(PLAN, idempotent=1, transactional=1, members=(3, 4), readers=1, deaths=0.05)
+_LATE = replace(PLAN, idempotent=0, transactional=4, members=(0, 0), repeats=0.7)
 _ZOMBIES = replace(PLAN, dawdles=0.3, deaths=0.0, zombies=0.1)
 
 
@@ -192,6 +193,7 @@ MUTANTS: dict[str, CoordinatorMutant] = {
         ((ending, "_end_with_new_epoch", _same_epoch),),
         _SLOW,
         5,
+        plan=_LATE,
     ),
     "no_leave_asked": CoordinatorMutant(
         "batches enter transactions that their coordinator does not know of",
