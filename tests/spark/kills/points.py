@@ -58,26 +58,23 @@ def arm(point: str, flag: str) -> None:
     def die(*_: Any, **__: Any) -> None:
         kill_driver(flag)
 
-    if point == "mid-write":
-        Sender.flush = die  # type: ignore[method-assign]  # Batches are in flight.
-    elif point == WORKER:
-        Sender.flush = lambda _: kill_worker(flag)  # type: ignore[method-assign]
-    elif point == "before-decision":
-        Committer._decide = die  # type: ignore[method-assign, assignment]
-    elif point == "decision-open":
-        Decider.seal = die  # type: ignore[method-assign]
-    elif point == "after-decision":
-        Transactions.commit_all = die  # type: ignore[method-assign, assignment]
-    elif point == "between-ends":
-        Transactions.commit_all = _first_only(die)  # type: ignore[method-assign]
-    elif point == "after-ends":
-        Transactions.commit_all = _then(Transactions.commit_all, die)  # type: ignore[method-assign]
-    elif point == "closing":
-        Transactions.commit_all = _then(  # type: ignore[method-assign]
-            Transactions.commit_all, functools.partial(arm, "decision-open", flag)
-        )
-    elif point == "after-all":
-        Committer.commit = _then(Committer.commit, die)  # type: ignore[method-assign]
+    commit_all, commit = Transactions.commit_all, Committer.commit
+    places: dict[str, tuple[type, str, Callable[..., Any]]] = {
+        WORKER: (Sender, "flush", lambda _: kill_worker(flag)),
+        "mid-write": (Sender, "flush", die),  # Batches are in flight.
+        "before-decision": (Committer, "_decide", die),
+        "decision-open": (Decider, "seal", die),
+        "after-decision": (Transactions, "commit_all", die),
+        "between-ends": (Transactions, "commit_all", _first_only(die)),
+        "after-ends": (Transactions, "commit_all", _then(commit_all, die)),
+        "closing": (
+            Transactions,
+            "commit_all",
+            _then(commit_all, lambda: arm("decision-open", flag)),
+        ),
+        "after-all": (Committer, "commit", _then(commit, die)),
+    }
+    setattr(*places[point])
 
 
 def _first_only(then: Callable[..., None]) -> Callable[..., Any]:
