@@ -46,6 +46,9 @@ chain: setup-dev ## exactly-once under kill -9 of members and brokers: make chai
 failover: setup-dev ## how long writes stand still when a leader goes: make failover N=100
 	$(PY) -m tests.jepsen.failover --kills $(or $(N),100) $(ARGS)
 
+spark-kills: setup-dev ## exactly-once on Spark under random kills: make spark-kills N=50
+	PYTHONPATH=tests:. $(PY) -m tests.spark.kills --kills $(or $(N),50) $(ARGS)
+
 bench: setup-dev ## throughput and latency as ratios: make bench ARGS="--quick --peer kafka"
 	$(PY) -m bench $(ARGS)
 
@@ -58,4 +61,4 @@ lock: setup-dev ## pin the dependencies anew
 clean: ## remove the environment and caches
 	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup setup-dev up check test model crash sim sim-many jepsen chain failover bench demo lock clean
+.PHONY: help setup setup-dev up check test model crash sim sim-many jepsen chain failover spark-kills bench demo lock clean
