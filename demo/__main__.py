@@ -32,6 +32,7 @@ libraries:
 configuration:
   spark.sql.session.timeZone: UTC
 """
+JAVA = "spark.driver.extraJavaOptions"
 OUT = ("shop-revenue", "shop-dead")
 VIEWS = ("revenue", "products", "customers")
 
@@ -101,7 +102,8 @@ def run(folder: Path, bootstrap: str) -> None:
     (folder / "spark-pipeline.yml").write_text(SPEC.format(storage=storage))
     dmq = Path(sys.executable).parent / "dmq"
     subprocess.run(
-        [dmq, "pipeline", "run", folder],
+        # A short run ends before Java's second compiler pays off.
+        [dmq, "pipeline", "run", folder, "--conf", f"{JAVA}=-XX:TieredStopAtLevel=1"],
         env=os.environ | {"DMQ_BOOTSTRAP_SERVERS": bootstrap},
         check=True,
     )

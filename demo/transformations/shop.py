@@ -1,10 +1,10 @@
 """The demo's pipeline: a shop's topics → a table of events → what a shopkeeper wants to know.
 
-orders, payments, clicks ──▶ events ──┬──▶ revenue (view)      per minute: ordered, paid
-                                      ├──▶ products (view)     what sells
-                                      ├──▶ customers (view)    who buys
-                                      ├──▶ topic shop-revenue  per minute and product, exactly once
-                                      └──▶ topic shop-dead     what does not parse, with the reason
+orders, payments, clicks ──▶ events ──┬──▶ revenue (view)    per minute: ordered, paid
+                                      ├──▶ products (view)   what sells
+                                      ├──▶ customers (view)  who buys
+                                      └──▶ topic shop-dead   what does not parse, and why
+orders ──▶ topic shop-revenue    per minute and product, exactly once
 """
 
 import os
@@ -92,8 +92,13 @@ def revenue_windows() -> DataFrame:
     """A record per product and minute, as soon as the minute is over for good."""
     window = sf.window("timestamp", "1 minute")
     sums = (
-        spark.readStream.table("events")
-        .where("is_good AND topic = 'orders'")
+        spark.readStream.format("dmq")
+        .option("kafka.bootstrap.servers", BOOTSTRAP)
+        .option("subscribe", "orders")
+        .option("startingOffsets", "earliest")
+        .load()
+        .withColumn("fields", sf.from_json(sf.col("value").cast("string"), SCHEMA))
+        .where("fields.amount IS NOT NULL")
         .withWatermark("timestamp", LATE)
         .groupBy(window.alias("window"), sf.col("fields.product").alias("product"))
         .agg(sf.count("*").alias("orders"), sf.sum("fields.amount").alias("revenue"))

@@ -10,12 +10,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, Producer
+from pipelines.test_values import AVRO, ORDER, descriptors, in_avro
 from pyspark.sql import SparkSession
 from spark.feeding import create, produce, topic_name
 
 from demo.generator import Shop
 from dmq.spark.pipelines import audit as job
-from dmq.spark.pipelines import audit_against, runs
+from dmq.spark.pipelines import audit_against, protobuf_values, runs
 from dmq.spark.pipelines.failures import PipelineError
 from dmq.spark.pipelines.findings import Report
 from dmq.spark.pipelines.landing import Order, land
@@ -251,3 +252,32 @@ def send(cluster: Cluster, topic: str, numbers: Any) -> None:
         for n in numbers
     ]
     produce(cluster.bootstrap, topic, pairs)
+
+
+def test_avro_and_protobuf_are_landed_and_audited_too(
+    spark: SparkSession, cluster: Cluster, landed: Land, tmp_path: Path
+) -> None:
+    order = protobuf_values._class_of(descriptors(), "shop.Order")
+    good = {
+        "avro": (in_avro(ORDER), {"schema": json.dumps(AVRO)}),
+        "protobuf": (
+            order(id="a", n=5, lines=[{"product": "tea"}]).SerializeToString(),
+            {"schema": descriptors(), "message": "shop.Order"},
+        ),
+    }
+    for format_, (value, settings) in good.items():
+        topic = create(cluster.bootstrap, topic_name(format_), 1)
+        create(cluster.bootstrap, f"{topic}-dead", 1)
+        produce(cluster.bootstrap, topic, [(b"k", value), (b"k", b"\x0a\xff"), (b"k", value)])
+        table = ParquetTable(tmp_path / format_)
+        progress = landed(topic, table, format=format_, partition_by=(), **settings)
+        assert (progress.rows, progress.dead_letters) == (3, 1)
+        found = rows(table)
+        assert [row["_offset"] for row in found] == [0, 2]
+        [letter] = letters(cluster, f"{topic}-dead", 1)
+        assert letter["dmq.dead.reason"].startswith(f"not {format_.capitalize()} of")
+        if format_ == "avro":
+            assert {name: found[0][name] for name in ORDER} == ORDER | {"more": [("y", 1.5)]}
+        else:
+            assert (found[0]["id"], found[0]["lines"]) == ("a", [{"product": "tea"}])
+        assert audited(spark, cluster, table, topic).findings == []

@@ -213,7 +213,7 @@ def test_two_topics_are_joined(running: Project, shop: Shop) -> None:
 
     # A value of which only the time is wrong still has its id, so there may be more pairs.
     wanted = ids("orders") & ids("payments")
-    pairs = Counter(row["l_order_id"] for row in running.rows("pairs"))
+    pairs = Counter(row["l"]["order_id"] for row in running.rows("pairs"))
     assert set(pairs) >= wanted
     assert set(pairs.values()) == {1}
     assert sum(row["pairs"] for row in running.rows("pairs_per_day")) == sum(pairs.values())

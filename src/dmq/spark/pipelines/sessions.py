@@ -30,6 +30,7 @@ _CONNECT = {
     "spark.sql.artifact.isolation.enabled": "true",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
 }
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -152,7 +153,7 @@ def _context(where: Where, name: str, log: Path, conf: dict[str, str]) -> Any:
         ) from error
     from pyspark.errors import PySparkException
 
-    settings = SparkConf().setAll(list((_QUIET | conf | dict(where.conf)).items()))
+    settings = SparkConf().setAll(list(_joined(conf, where.conf).items()))
     settings.setMaster(where.master).setAppName(name)
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -167,6 +168,13 @@ def _context(where: Where, name: str, log: Path, conf: dict[str, str]) -> Any:
             raise
         cause = str(getattr(error, "java_exception", error)).splitlines()[0]
         raise PipelineError(f"Spark does not start on {where}: {cause}", f"See {log}.") from error
+
+
+def _joined(ours: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """All settings: those that are given win, but Java's options are added to ours."""
+    settings = _QUIET | dict(ours) | dict(given)
+    both = [each[_JAVA_OPTIONS] for each in (ours, given) if _JAVA_OPTIONS in each]
+    return settings | ({_JAVA_OPTIONS: " ".join(both)} if both else {})
 
 
 @contextmanager

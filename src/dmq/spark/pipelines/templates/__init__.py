@@ -119,7 +119,7 @@ def _filled(folder: Path, template: Template, words: Words) -> dict[str, str]:
         "on": on,
         "table": str(Path(words.table).expanduser().resolve()) if words.table else "",
         "key": f'F.col("{words.key}")' if words.key else "F.lit(None)",
-        "keys": repr([part.strip() for part in (words.key or next(iter(columns))).split(",")]),
+        "gone": _gone(columns),
     }
 
 
@@ -143,6 +143,13 @@ def _columns(schema: str) -> dict[str, str]:
             columns[name.strip("`")] = kind.strip().upper()
             start = i + 1
     return columns
+
+
+def _gone(columns: Mapping[str, str]) -> str:
+    """When a change says that its row is gone."""
+    if "op" not in columns:
+        return '"no_value"'
+    return "\"no_value OR coalesce(lower(row.op) IN ('d', 'delete'), false)\""
 
 
 def _amount(columns: Mapping[str, str]) -> str:
