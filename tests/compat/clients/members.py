@@ -23,6 +23,9 @@ FETCH_WAIT_MS = 50
 SESSION_MS = 10_000
 HEARTBEAT_MS = 300
 POLL_S = 0.05
+# kafka-python gives up what a poll has begun (looking for the coordinator, joining) when its time is up,
+# and waits 100 ms before it asks again: with short polls a slow broker's answers always come too late.
+POLL_KAFKA_PYTHON_S = 0.5
 KINDS = (
     "confluent-eager",
     "confluent-cooperative",
@@ -127,7 +130,8 @@ class KafkaPythonMember:
         assert not options
 
     def poll(self) -> list[Seen]:
-        batches: dict[Any, list[Any]] = self.consumer.poll(timeout_ms=int(POLL_S * 1000))
+        wait_ms = int(POLL_KAFKA_PYTHON_S * 1000)
+        batches: dict[Any, list[Any]] = self.consumer.poll(timeout_ms=wait_ms)
         return _seen(batches)
 
     def assigned(self) -> set[int]:
