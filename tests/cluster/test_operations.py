@@ -177,3 +177,18 @@ def test_settings_reach_every_broker(cli: Cli) -> None:
         cli("config", "unset", "log.retention.ms", "--broker", "2")
     finally:
         cli("config", "unset", "log.retention.ms", "--brokers")
+
+
+def test_a_broker_that_votes_on_the_metadata_leaves_and_ends() -> None:
+    with Cluster(3, network="direct") as cluster:
+        cli = Cli(cluster)
+        cluster.add()
+        eventually(lambda: len(cli.status()["brokers"]) == 4, "everybody knows it")
+        told = cli.json("cluster", "decommission", "2", "--yes", "--timeout", "60")
+        assert told["unregistered"]
+        status = cli.status()
+        assert 2 not in [broker["broker"] for broker in status["brokers"]]
+        assert 2 not in status["metadata"]["voters"]
+        process = cluster.member(2)
+        eventually(lambda: not process.is_running, "its process ends by itself")
+        assert process.exit_code == 0, process.log()

@@ -25,6 +25,7 @@ from dmq.broker.compactor import CompactorProcess
 from dmq.broker.controller import Controller
 from dmq.broker.driver import GroupDriver
 from dmq.broker.electing import Electing
+from dmq.broker.farewell import Farewell
 from dmq.broker.fetching import Fetcher
 from dmq.broker.forwarding import Forwarding
 from dmq.broker.group_seats import GroupCoordinators
@@ -50,7 +51,7 @@ from dmq.config.listeners import Listener
 from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
 from dmq.errors import RETRIABLE, DmqError, ErrorCode, KafkaError, StorageError
-from dmq.machines.brokers import PEER_LISTENER, is_fenced, peer_addresses
+from dmq.machines.brokers import PEER_LISTENER, is_fenced, is_unregistered, peer_addresses
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.codec import decode_result, encode_command
 from dmq.machines.commands import FormCluster, RegisterBroker
@@ -88,7 +89,7 @@ TELL_S = 5.0
 
 
 class FencedError(DmqError):
-    """Another process has this broker's number now, or it was unregistered."""
+    """Another process has this broker's number now."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 
@@ -360,6 +361,7 @@ class Runtime:
         )
         for listener in self.config.kafka_listeners:
             self.service.endpoints[listener.name] = self._told(listener)
+        self.farewell = Farewell(self.service, self.metadata, peers, steady_ms, self._leave)
         self.controller = Controller(
             self.node.me,
             lambda: machine.state,
@@ -502,10 +504,19 @@ class Runtime:
         state, me = self._cluster.state, self.service.identity.node_id
         if self._entrance is not None:
             self._entrance.peers.know(peer_addresses(state, but=me))
-        if self.service.broker_epoch >= 0 and is_fenced(state, me, self.service.broker_epoch):
-            self.fail(FencedError(f"another process is broker {me} now, or it was unregistered"))
-            return
-        self.controller.changed(steady_ms())
+        epoch = self.service.broker_epoch
+        if epoch >= 0 and is_unregistered(state, me, epoch):
+            self._leave()
+        elif epoch >= 0 and is_fenced(state, me, epoch):
+            self.fail(FencedError(f"another process is broker {me} now"))
+        else:
+            self.controller.changed(steady_ms())
+
+    def _leave(self) -> None:
+        """This broker was unregistered: it holds nothing that anybody needs, and ends in order."""
+        if not self.stopped.is_set():
+            log.warning("this broker is no longer part of its cluster: it stops")
+            self.stopped.set()
 
     def _open_more(self) -> None:
         """Partitions wait to be opened: a few after the turns that the last few caused."""
@@ -565,6 +576,7 @@ class Runtime:
             self.leadership.tick(now)
             self.controller.tick(now)
             self.presence.tick()
+            self.farewell.tick()
             self.groups.tick(now)
             self.transactions.tick(now)
             self.forwarding.tell_applied()

@@ -15,7 +15,7 @@ import typer
 from dmq.cli import cluster_leaders
 from dmq.cli.cluster_facts import Cluster, as_json, gather
 from dmq.cli.cluster_leaders import elect_preferred
-from dmq.cli.cluster_moves import Carried, Plan, carry_out
+from dmq.cli.cluster_moves import Carried, Plan, await_farewell, carry_out
 from dmq.cli.cluster_show import ids, show
 from dmq.cli.cluster_wire import ClusterWire, Where
 from dmq.cli.cluster_words import complain, confirm, outcomes_json
@@ -180,8 +180,8 @@ def decommission(
 ) -> Exit:
     """Take a broker out of the cluster: move all its replicas away, then forget it.
 
-    It may be up or down. Interrupted, it can be called again and goes on where it was. Stop the
-    broker's process when the command is done.
+    It may be up or down. Interrupted, it can be called again and goes on where it was. The broker's
+    process ends by itself when the cluster has let it go.
     """
     from dmq.cli.plans import farewell
 
@@ -201,15 +201,18 @@ def decommission(
         if not carried.refused:
             if plan:
                 elect_preferred(wire, list(plan))
-            if cluster.brokers[node].host is not None:
+            leaving = cluster.brokers[node]
+            if leaving.host is not None and leaving.port is not None:
+                wire.avoid((leaving.host, leaving.port))
                 wire.unregister(node)
+                await_farewell(session, wire, node, timeout)
     is_gone = not carried.refused
     if session.output.json:
         session.output.emit({"broker": node, "unregistered": is_gone} | _carried_json(carried))
     else:
         _say_carried(session, carried)
         if is_gone:
-            rest = ": stop its process" if cluster.brokers[node].is_up else ""
+            rest = ", and its process ends" if cluster.brokers[node].is_up else ""
             session.output.say(f"Broker {node} is no longer part of the cluster{rest}")
     return worst(len(carried.moved), len(carried.refused))
 

@@ -63,6 +63,23 @@ def carry_out(
     return carried
 
 
+def await_farewell(session: Session, wire: ClusterWire, node: int, timeout_s: float | None) -> None:
+    """Until the cluster has forgotten a broker: one that votes on the metadata is replaced there
+    first. Raises CommandError when the time is over; the cluster goes on."""
+    began, has_told = time.monotonic(), False
+    while node in [broker.broker_id for broker in wire.cluster().brokers]:
+        waited_s = time.monotonic() - began
+        if timeout_s is not None and waited_s > timeout_s:
+            raise CommandError(
+                f"Broker {node} still votes on the metadata when the time was over",
+                hint="Let it run until `dmq cluster status` does not list it any more.",
+            )
+        if waited_s > QUIET_S and not has_told:
+            has_told = True
+            session.output.note(f"broker {node} still votes on the metadata: is another one down?")
+        time.sleep(LOOK_AGAIN_S)
+
+
 def _begin(
     wire: ClusterWire, begun: Plan, carried: Carried, progress: Progress
 ) -> dict[Where, Sequence[int]]:

@@ -176,6 +176,12 @@ class ClusterWire:
             if address not in self._addresses:
                 self._addresses.append(address)
 
+    def avoid(self, address: tuple[str, int]) -> None:
+        """Ask others than this broker, if there are any: it is about to leave."""
+        if address in self._addresses and len(self._addresses) > 1:
+            self._addresses.remove(address)
+            self._hang_up()
+
     def cluster(self) -> Any:
         """The DescribeCluster response, with brokers that are registered but down where told."""
         from dmq.wire.messages.k60_describe_cluster import DescribeClusterRequest

@@ -143,6 +143,11 @@ def is_fenced(state: ClusterState, node: int, epoch: int) -> bool:
     return state.next_epoch > epoch if broker is None else broker.epoch > epoch
 
 
+def is_unregistered(state: ClusterState, node: int, epoch: int) -> bool:
+    """Whether it has to stop because its broker left the cluster."""
+    return node not in state.brokers and is_fenced(state, node, epoch)
+
+
 def peer_addresses(state: ClusterState, but: int) -> dict[int, tuple[str, int]]:
     """Where the other brokers than `but` can be reached by brokers."""
     return {

@@ -43,6 +43,9 @@ class FakeCluster:
         self.refuses: dict[Where, ErrorCode] = {}
         self.log: list[tuple[Any, ...]] = []
         self._moves: dict[Where, tuple[Move, int]] = {}
+        self.leaving: int | None = None
+        self.looks_to_leave = 1
+        """So often is a broker still there after it was unregistered: it votes on the metadata."""
 
     def stop(self, node: int) -> None:
         """It is down; what it led is led by the next in line, if a majority is left."""
@@ -89,7 +92,15 @@ class FakeCluster:
             )
         return MetadataResponse(brokers=[], topics=list(topics.values()))
 
+    def avoid(self, address: tuple[str, int]) -> None:
+        self.log.append(("avoid", address))
+
     def cluster(self) -> DescribeClusterResponse:
+        if self.leaving is not None:
+            self.looks_to_leave -= 1
+            if self.looks_to_leave <= 0:
+                self.registered.remove(self.leaving)
+                self.leaving = None
         return DescribeClusterResponse(
             cluster_id="abc",
             brokers=[
@@ -180,7 +191,7 @@ class FakeCluster:
         self.log.append(("unregister", node))
         if any(node in nodes for nodes in self.replicas.values()):
             raise CommandError("it has replicas", code=Exit.FAILURE)
-        self.registered.remove(node)
+        self.leaving = node
 
     def serve(self, monkeypatch: pytest.MonkeyPatch) -> "FakeCluster":
         """Be what the commands reach."""

@@ -143,12 +143,24 @@ def test_a_broker_leaves(
 ) -> None:
     cluster = three(monkeypatch, brokers=4)
     cluster.looks_per_move = 3
+    cluster.looks_to_leave = 4
     told = printed(capsys, "cluster", "decommission", "2", "--yes")
     assert told["unregistered"]
     assert cluster.registered == [1, 3, 4]
+    assert cluster.log[-3:-1] == [("avoid", ("h", 9002)), ("unregister", 2)]
     assert all(2 not in nodes for nodes in cluster.replicas.values())
     assert all(len(nodes) == 3 for nodes in cluster.replicas.values())
     assert all(cluster.leaders[where] == nodes[0] for where, nodes in cluster.replicas.items())
+
+
+def test_a_broker_that_can_not_leave_in_time_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_to_leave = 10**9
+    words = ("cluster", "decommission", "4", "--yes", "--timeout", "0.05")
+    assert run([*words]) == Exit.FAILURE
+    assert "still votes on the metadata" in capsys.readouterr().err
 
 
 def test_it_goes_on_where_it_was(

@@ -4,7 +4,7 @@ import pytest
 from unit.machines.cluster_of import SUPPORTED_FEATURES, Cluster, load_state, new_machine
 
 from dmq.errors import ErrorCode, KafkaError
-from dmq.machines.brokers import PEER_LISTENER, is_fenced, peer_addresses
+from dmq.machines.brokers import PEER_LISTENER, is_fenced, is_unregistered, peer_addresses
 from dmq.machines.commands import CreateTopics, NewTopic, UnregisterBroker
 from dmq.machines.machine import Record
 from dmq.machines.records import Endpoint, FeatureRange, RegistrationsRecord, encode
@@ -101,6 +101,7 @@ def test_of_two_processes_with_one_number_the_older_is_fenced() -> None:
     assert not is_fenced(cluster.state, 2, epoch)
     newer = cluster.do(cluster.registration(2))
     assert is_fenced(cluster.state, 2, epoch)
+    assert not is_unregistered(cluster.state, 2, epoch)
     assert not is_fenced(cluster.state, 2, newer.epoch)
     # It can't take its number back either, if it missed that.
     again = cluster.registration(
@@ -110,6 +111,7 @@ def test_of_two_processes_with_one_number_the_older_is_fenced() -> None:
         cluster.do(again)
     cluster.do(UnregisterBroker(2))
     assert is_fenced(cluster.state, 2, newer.epoch)
+    assert is_unregistered(cluster.state, 2, newer.epoch)
     with refused_with(ErrorCode.STALE_BROKER_EPOCH):
         cluster.do(cluster.registration(2, previous_epoch=newer.epoch))
 
