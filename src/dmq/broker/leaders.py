@@ -147,6 +147,10 @@ class LeaderTable:
         told so."""
         self._drop((topic_id, partition))
 
+    def topics(self) -> set[UUID]:
+        """All topics of which anything is known."""
+        return {topic_id for topic_id, _ in self._known}
+
     def prune(self, topic_ids: Container[UUID]) -> None:
         """Forget all topics but these: claims that came too late, of brokers that died since."""
         for key in [key for key in self._known if key[0] not in topic_ids]:

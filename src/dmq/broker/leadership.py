@@ -20,6 +20,8 @@ from dmq.types import METADATA_TOPIC_ID, NO_EPOCH, NO_LEADER
 
 LEADERS, TELL_ALL = "leaders", "tell-leaders"
 """Verbs between brokers."""
+PRUNE_MS = 30_000
+"""A topic that the metadata do not know for so long was deleted; one that is new is known before."""
 
 
 class Led(NamedTuple):
@@ -53,6 +55,9 @@ class Leadership:
         self._turned: dict[Replica, None] = {}
         """Replicas that became leaders, or no longer are."""
         self._waiting: list[tuple[Callable[[], bool], Callable[[], None]]] = []
+        self._strangers: set[UUID] = set()
+        """Topics that the metadata did not know when the table was pruned last."""
+        self._prune_at = 0
         node.on_look = self._looked
         if peers is not None:
             peers.serve(LEADERS, self._hear)
@@ -94,6 +99,17 @@ class Leadership:
         if self._peers is not None:
             for node in table.wanting:
                 self._peers.cast(node, TELL_ALL, b"")
+        if now >= self._prune_at:
+            self._prune_at = now + PRUNE_MS
+            self._prune(table)
+
+    def _prune(self, table: LeaderTable) -> None:
+        """Forget deleted topics of which somebody spoke after we had forgotten them."""
+        topics = table.topics()
+        before, self._strangers = self._strangers, topics - self._replicas.by_id.keys()
+        gone = before & self._strangers
+        if gone:
+            table.prune(topics - gone)
 
     def _claim(self, replicas: dict[Replica, None]) -> None:
         table, now = self._table, self._now()
