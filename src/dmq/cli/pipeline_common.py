@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dmq.spark.pipelines.sessions import Where
 
 _SPARK = "Spark"
+_OF_THE_EXTRA = ("fastavro", "google", "grpc", "numpy", "pandas", "pyarrow", "pyspark")
 _SAMPLES_AT_ONCE = 100
 _POLL_S = 0.2
 
@@ -73,6 +74,12 @@ def mended() -> Iterator[None]:
         raise CommandError(error.message, hint=error.hint, code=code) from error
     except SparkSourceError as error:
         raise CommandError(str(error)) from error
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _OF_THE_EXTRA:
+            raise
+        raise CommandError(
+            f"{error.name} is not installed", hint="Install it with `pip install 'dmq[spark]'`."
+        ) from error
 
 
 def spark_options(session: Session) -> dict[str, str]:

@@ -117,7 +117,7 @@ def _run(session: Session, folder: Path, order: "Order", where: Any) -> None:
     with mended():
         project = projects.find(folder)
         what = "Checking" if order.is_dry else "Running"
-        session.output.note(f"{what} {project.name} on {where} (Spark's log: {project.log})")
+        session.output.note(f"{what} {project.name} on {where}. {where.log_at(project.log)}")
         began = time.monotonic()
         with view_of(session.output, project.name) as view:
             progress = runner.run(project, where, order, view.show)

@@ -73,7 +73,7 @@ def _updates(spark: "SparkSession", project: Project, order: Order, desk: "_Desk
             try:
                 _update(spark, project, order, desk)
             except PySparkException as error:
-                raise PipelineError(desk.why(error), f"Spark's log is {project.log}.") from error
+                raise PipelineError(desk.why(error), f"{desk.log_at}.") from error
             if order.every_s is None or order.is_dry:
                 return
             desk.wait(order.every_s)
@@ -117,7 +117,7 @@ def _update(spark: "SparkSession", project: Project, order: Order, desk: "_Desk"
         if "pipeline_event_result" in result:
             desk.on_message(result["pipeline_event_result"].event.message)
     if desk.progress.state == "failed":
-        raise PipelineError(desk.why(None), f"Spark's log is {project.log}.")
+        raise PipelineError(desk.why(None), f"{desk.log_at}.")
 
 
 @contextlib.contextmanager
@@ -152,6 +152,7 @@ class _Desk:
 
     def __init__(self, project: Project, where: Where, order: Order, watch: Watcher) -> None:
         self.progress = Progress()
+        self.log_at = where.log_at(project.log)
         self._project = project
         self._where = where
         self._order = order

@@ -6,6 +6,7 @@ server is a driver in this process too. What Java prints goes to a log file, not
 """
 
 import os
+import subprocess
 import sys
 import uuid
 import warnings
@@ -30,6 +31,7 @@ _CONNECT = {
     "spark.sql.artifact.isolation.enabled": "true",
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
 }
+_STOP_PATIENCE_S = 30.0
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = {
     "spark.ui.enabled": "false",
@@ -51,6 +53,10 @@ class Where:
 
     def __str__(self) -> str:
         return self.remote or self.master
+
+    def log_at(self, log: Path) -> str:
+        """Where to look for what Spark's Java says."""
+        return "Spark's log is the Connect server's" if self.remote else f"Spark's log is {log}"
 
 
 @contextmanager
@@ -145,12 +151,7 @@ def _context(where: Where, name: str, log: Path, conf: dict[str, str]) -> Any:
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.pop("SPARK_REMOTE", None)
-    try:
-        from pyspark import SparkConf, SparkContext
-    except ImportError as error:
-        raise PipelineError(
-            f"PySpark is not installed: {error}", "Install it with `pip install 'dmq[spark]'`."
-        ) from error
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
 
     settings = SparkConf().setAll(list(_joined(conf, where.conf).items()))
@@ -201,6 +202,10 @@ def _stop(context: Any) -> None:
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
+        try:
+            gateway.proc.wait(timeout=_STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:  # All that counts is on disk.
+            gateway.proc.kill()
+            gateway.proc.wait()
         SparkContext._gateway = None
         SparkContext._jvm = None
