@@ -101,6 +101,28 @@ class GroupSettings:
     group_max_size: int = setting(
         INT, INT_MAX, "The most members of a classic group.", check=AtLeast(1)
     )
+    group_coordinator_max_groups: int = setting(
+        INT,
+        100_000,
+        "The most groups of one coordinator: of one partition of __consumer_offsets. Groups with "
+        "members and groups with offsets are counted apart. One more is refused with POLICY_VIOLATION.",
+        check=AtLeast(1),
+    )
+    group_max_offsets: int = setting(
+        INT,
+        100_000,
+        "The most partitions that a group can have offsets of. One more is refused with "
+        "INVALID_COMMIT_OFFSET_SIZE.",
+        check=AtLeast(1),
+    )
+    group_member_metadata_max_bytes: int = setting(
+        INT,
+        1_048_576,
+        "The most bytes that a member can say of itself when it joins (subscriptions, regular "
+        "expressions, data of assignors). More is refused with POLICY_VIOLATION.",
+        check=AtLeast(1),
+        unit="bytes",
+    )
     group_consumer_session_timeout_ms: int = setting(
         INT,
         45_000,

@@ -122,6 +122,8 @@ def _check(ctx: Context, command: ConsumerHeartbeat) -> None:
             f"ServerAssignor {command.server_assignor} is not supported. "
             f"Supported assignors: {', '.join(supported)}.",
         )
+    names = sum(map(len, command.topic_names or ()))
+    ctx.check_member_bytes(names + len(command.topic_regex or ""))
     if command.topic_regex:
         pattern(ctx, command.topic_regex)
 
@@ -162,6 +164,7 @@ def _open(ctx: Context, command: ConsumerHeartbeat, work: Work) -> Draft:
         )
     classic = ctx.classic(command.group_id)
     if classic is None:
+        ctx.check_new_group(command.group_id)
         return Draft(ConsumerGroup(command.group_id), work)
     return upgrade(ctx, classic, work)
 

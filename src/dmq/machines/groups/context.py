@@ -6,6 +6,7 @@ next leader begins with what the log says. Owned by the machine, passed to the r
 
 from collections.abc import Callable
 
+from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.groups.classic_group import ClassicGroup
 from dmq.machines.groups.outcome import Later
 from dmq.machines.groups.patterns import Pattern
@@ -76,3 +77,23 @@ class Context:
         group = self.classic(group_id) or ClassicGroup(group_id)
         self.live[group_id] = group
         return group
+
+    def check_new_group(self, group_id: str) -> None:
+        """Raises POLICY_VIOLATION for a group that would be one too many."""
+        most = self.limits.groups_max
+        if not self.state.has_group(group_id) and self.state.is_full(most):
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"This coordinator has {most} groups already. Delete groups that nobody uses, or raise "
+                f"group.coordinator.max.groups.",
+            )
+
+    def check_member_bytes(self, size: int) -> None:
+        """Raises POLICY_VIOLATION for a member that says too much of itself."""
+        most = self.limits.member_bytes_max
+        if size > most:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"A member may say {most} bytes of itself, this one says {size}. Subscribe to fewer "
+                f"topics, by a pattern perhaps, or raise group.member.metadata.max.bytes.",
+            )

@@ -28,6 +28,9 @@ from dmq.machines.groups.rebalancing import (
 )
 from dmq.machines.groups.work import Work
 
+PENDING_MAX = 10_000
+"""Members that were given an id and did not come back with it. Beyond it the oldest must ask again."""
+
 
 def check_join(ctx: Context, command: JoinGroup) -> None:
     """What is wrong with a request whatever the group is like. Raises KafkaError."""
@@ -37,6 +40,8 @@ def check_join(ctx: Context, command: JoinGroup) -> None:
     least, most = limits.session_timeout_min_ms, limits.session_timeout_max_ms
     if not least <= command.session_timeout_ms <= most:
         raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
+    ctx.check_member_bytes(sum(len(name) + len(data) for name, data in command.protocols))
+    ctx.check_new_group(command.group_id)
 
 
 def join(ctx: Context, command: JoinGroup, work: Work) -> Joined | Later:
@@ -89,6 +94,10 @@ def _join_anew(ctx: Context, group: ClassicGroup, command: JoinGroup, work: Work
     member_id = f"{command.client.client_id}-{ctx.new_id()}"
     if not command.needs_member_id:
         return _add(ctx, group, command, member_id, work)
+    if len(group.pending_joins) >= PENDING_MAX:
+        oldest = next(iter(group.pending_joins))
+        del group.pending_joins[oldest]
+        ctx.timers.cancel(session_timer(group, oldest))
     group.pending_joins[member_id] = None
     ctx.timers.set(session_timer(group, member_id), work.now + command.session_timeout_ms)
     return Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id)

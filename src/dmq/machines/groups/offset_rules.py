@@ -84,6 +84,7 @@ def _classic_to_commit(ctx: Context, command: Commit, *, knows_epochs: bool) -> 
     if command.generation >= 0:
         code = ErrorCode.GROUP_ID_NOT_FOUND if knows_epochs else ErrorCode.ILLEGAL_GENERATION
         raise KafkaError(code, f"Group {command.group_id} not found.")
+    ctx.check_new_group(command.group_id)
     return ClassicGroup(command.group_id)  # Its offsets will make it a group.
 
 
@@ -149,11 +150,17 @@ def _write(
     work: Work,
 ) -> list[OffsetResult]:
     results = []
+    known, room = ctx.state.offsets, ctx.limits.offsets_max - ctx.state.offsets.count(group_id)
     for wanted in offsets:
         error = ErrorCode.NONE
+        key = OffsetKey(group_id, wanted.topic, wanted.partition)
+        is_new = known.get(key) is None and not known.is_pending(key)
         if len(wanted.metadata) > ctx.limits.offset_metadata_max:
             error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        elif is_new and room <= 0:
+            error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         else:
+            room -= is_new
             value = CommittedOffset(
                 wanted.offset,
                 wanted.leader_epoch,
@@ -162,7 +169,6 @@ def _write(
                 expire_ms,
                 wanted.topic_id,
             )
-            key = OffsetKey(group_id, wanted.topic, wanted.partition)
             work.write(OffsetFact(key, value))
         results.append(OffsetResult(wanted.topic, wanted.partition, error))
     return results

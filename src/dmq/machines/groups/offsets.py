@@ -92,6 +92,18 @@ class Offsets:
         yield from self._by_group
         yield from (group_id for group_id in self._open if group_id not in self._by_group)
 
+    @property
+    def group_count(self) -> int:
+        """Groups with committed or with pending offsets; those with both may count twice."""
+        return len(self._by_group) + len(self._open)
+
+    def count(self, group_id: str) -> int:
+        """Partitions that a group has offsets of; those that are pending too may count twice."""
+        committed = sum(map(len, self._by_group.get(group_id, {}).values()))
+        return committed + sum(
+            len(self._pending[producer]) for producer in self._open.get(group_id, ())
+        )
+
     def has_group(self, group_id: str) -> bool:
         return group_id in self._by_group or group_id in self._open
 

@@ -49,6 +49,14 @@ class GroupsState:
             if name not in self.classic and name not in self.consumer:
                 yield name
 
+    def is_full(self, groups_max: int) -> bool:
+        """Whether one more group is one too many; those that are known by their offsets alone are
+        counted apart from the others."""
+        return (
+            len(self.classic) + len(self.consumer) >= groups_max
+            or self.offsets.group_count >= groups_max
+        )
+
     def has_group(self, group_id: str) -> bool:
         return (
             group_id in self.classic

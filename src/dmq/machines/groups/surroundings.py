@@ -58,6 +58,9 @@ class Limits:
     session_timeout_max_ms: int
     initial_rebalance_delay_ms: int
     offset_metadata_max: int
+    groups_max: int
+    offsets_max: int
+    member_bytes_max: int
     offsets_retention_ms: int
     offsets_check_interval_ms: int
     assignors: tuple[str, ...]
@@ -74,6 +77,9 @@ class Limits:
             session_timeout_max_ms=config.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             offset_metadata_max=config.offset_metadata_max_bytes,
+            groups_max=config.group_coordinator_max_groups,
+            offsets_max=config.group_max_offsets,
+            member_bytes_max=config.group_member_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
             offsets_check_interval_ms=config.offsets_retention_check_interval_ms,
             assignors=config.group_consumer_assignors,
