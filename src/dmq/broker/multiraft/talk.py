@@ -3,7 +3,9 @@
 Owns the rules: a digest that differs twice brings the lists; a group whose believed leader does not claim
 it is leaderless at once; a follower that does not know its leader is reminded; a peer's answer to a
 heartbeat renews our leases with it only if it follows us wherever we lead it. Lists that did not
-help are not sent again at once: one side may lack a group that the metadata have not brought yet.
+help are not sent again at once: one side may lack a group that the metadata have not brought yet. Long
+lists are sent less often: while a broker that was started again opens thousands of groups, the digests
+differ with every heartbeat, and the lists would be all that is done.
 Called by node.py.
 """
 
@@ -17,6 +19,9 @@ from dmq.broker.multiraft.sending import Sender
 from dmq.broker.multiraft.tables import Tables
 
 Find = Callable[[GroupKey], Replica | None]
+
+GROUPS_PER_MS = 4
+"""Lists of so many groups may be exchanged once in a millisecond: about a tenth of the time is theirs."""
 
 
 class Verdict(NamedTuple):
@@ -64,7 +69,10 @@ class Talk:
         if link.mismatches < 2:
             return
         digests = (beat.follows, beat.leads, leads, follows)
-        if digests != link.exchanged_digests or now - link.exchanged_at >= self._again_ms:
+        pause_ms = self._again_ms
+        if digests != link.exchanged_digests:
+            pause_ms = min(pause_ms, sum(digest.groups for digest in digests) // GROUPS_PER_MS)
+        if now - link.exchanged_at >= pause_ms:
             link.exchanged_at, link.exchanged_digests = now, digests
             self._sender.table(link, self._tables.table(link.peer, wants_reply=True))
             self._count("digest mismatch")

@@ -7,8 +7,11 @@ import pytest
 from fakes.disk import FakeDisk
 from unit.broker.multiraft.wiring import SMALL, TOPIC, World, produce
 
-from dmq.broker.multiraft.frames import Hello
-from dmq.broker.multiraft.links import LinkSettings, PeerLinks
+from dmq.broker.multiraft.frames import NO_GROUPS, Digest, Heartbeat, Hello
+from dmq.broker.multiraft.links import NEVER, LinkSettings, PeerLinks
+from dmq.broker.multiraft.sending import Sender, SendSettings
+from dmq.broker.multiraft.tables import Tables
+from dmq.broker.multiraft.talk import Talk
 from dmq.errors import ProtocolError
 from dmq.raft.messages import PreVote, Vote
 from dmq.raft.state import Role
@@ -304,3 +307,16 @@ def test_a_wiped_broker_is_not_counted_as_its_predecessor() -> None:
     for broker in world.brokers.values():
         broker.replica.set_target(target, world.now)
     world.until(lambda: set(leader.replica.core.voters) == set(target), 20_000)
+
+
+@pytest.mark.parametrize(("groups", "most"), [(10, 29), (4000, 4)])
+def test_long_lists_that_differ_anew_are_exchanged_less_often(groups: int, most: int) -> None:
+    """A broker that opens thousands of groups has another digest with every heartbeat."""
+    links, counts = make(), list[str]()
+    link = links.connected(hello(), 7, 0)
+    talk = Talk(links, Tables(), Sender(links, SendSettings()), 2000, counts.append)
+    for number in range(1, 31):
+        follows = Digest(groups, number)
+        beat = Heartbeat(number, NEVER, 0, NO_GROUPS, follows)
+        talk.on_heartbeat(link, beat, 10_000 + number * SETTINGS.heartbeat_ms)
+    assert most - 1 <= len(counts) <= most
