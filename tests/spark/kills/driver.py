@@ -1,7 +1,8 @@
 """A driver to be killed: one stream from topic to topic, in a process group of its own.
 
-`copy` writes every record again; `count` counts records by key, and writes each key's count anew when it
-has changed. Ends when it has written all there is (`--until` is a file: not before that exists).
+`copy` writes every record again; `count` counts records by key and second, and writes a count when
+the watermark has passed it. Ends when it has written all there is, with `--until` not before that file
+is there.
 """
 
 import argparse
@@ -11,8 +12,12 @@ import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import window
 
 from tests.spark.kills.points import GROUP, KillingSource
+
+DELAY = "1600 seconds"
+"""How far partitions may run apart while a broker is down, in the time of the records."""
 
 
 def parse() -> argparse.Namespace:
@@ -49,7 +54,8 @@ def session(folder: Path) -> SparkSession:
 def transformed(rows: DataFrame, kind: str) -> DataFrame:
     if kind == "copy":
         return rows.select("key", "value")
-    counted = rows.groupBy("key").count()
+    timely = rows.withWatermark("timestamp", DELAY)
+    counted = timely.groupBy("key", window("timestamp", "1 second")).count()
     return counted.selectExpr("key", "CAST(count AS STRING) AS value")
 
 
@@ -75,7 +81,7 @@ def main() -> int:
         .option("killAt", given.kill_at)
         .option("killFlag", given.flag)
         .option("checkpointLocation", given.checkpoint)
-        .outputMode("append" if given.kind == "copy" else "update")
+        .outputMode("append")
     )
     if given.until is None:
         writing.trigger(availableNow=True).start().awaitTermination()
