@@ -6,12 +6,13 @@ did not visit every rare state that they should.
 """
 
 import argparse
+import logging
 import multiprocessing
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,6 +73,7 @@ def one(seed: int, kind: str) -> int:
 
 
 def many(count: int, first: int, jobs: int, kind: str) -> int:
+    logging.disable(logging.CRITICAL)  # What brokers complain of is what was done to them.
     total, shown = Total(), time.monotonic()
     seeds, run = range(first, first + count), partial(run_seed, kind=kind)
     with ExitStack() as stack:
@@ -99,11 +101,15 @@ def many(count: int, first: int, jobs: int, kind: str) -> int:
 
 def all_mutants(only: str | None, kind: str) -> int:
     missed = 0
+    known: Mapping[str, mutants.Mutant]
     known = mutants.MUTANTS if kind == "replicas" else coordinator_mutants.MUTANTS
     for name, mutant in known.items():
         if only and only != name:
             continue
-        hit = mutants.caught_after(mutant)
+        if isinstance(mutant, coordinator_mutants.CoordinatorMutant):
+            hit = mutants.caught_after(mutant, mutant.run)
+        else:
+            hit = mutants.caught_after(mutant)
         said = f"after {hit[0]} seeds: {hit[1]:.140}" if hit else f"NOT CAUGHT in {mutant.within}"
         print(f"{name:28} {said}", flush=True)
         missed += hit is None

@@ -9,7 +9,7 @@ from sim.swarm import Mix
 from sim.world import FAULTS_MIN, OPERATIONS_MIN, World
 
 KINDS: dict[str, type[World]] = {"replicas": World, "coordinators": CoordinatorWorld}
-MANY = {"replicas": 100, "coordinators": 60}
+MANY = {"replicas": 100, "coordinators": 40}
 """So many seeds must visit every state below: a world that no longer gets there has become tame."""
 # A crash inside a recovery has a scenario of its own; a flush note after a cut, the storage model.
 MUST_REACH = (
