@@ -23,6 +23,12 @@ SCHEMA = """
 LATE = "10 minutes"
 
 
+def header(name: str, value: Column) -> Column:
+    """One header of a record. (Spark calls definitions as it reads them: helpers stand above.)"""
+    text = sf.encode(value.cast("string"), "UTF-8")
+    return sf.struct(sf.lit(name).alias("key"), text.alias("value"))
+
+
 @dp.table
 def events() -> DataFrame:
     """Every record of the three topics: its fields if it parses, its text if it does not."""
@@ -131,9 +137,3 @@ def dead_letters() -> DataFrame:
     return bad.select(
         "key", "value", sf.array(*[header(*each) for each in headers.items()]).alias("headers")
     )
-
-
-def header(name: str, value: Column) -> Column:
-    """One header of a record."""
-    text = sf.encode(value.cast("string"), "UTF-8")
-    return sf.struct(sf.lit(name).alias("key"), text.alias("value"))

@@ -24,7 +24,7 @@ from dmq.spark.pipelines.sessions import Where
 from dmq.spark.pipelines.tables import ParquetTable
 from dmq.testing import Cluster
 
-pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1200)]
 
 SCHEMA = "n BIGINT NOT NULL, word STRING, at TIMESTAMP"
 Land = Callable[..., Any]

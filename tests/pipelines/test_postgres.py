@@ -16,10 +16,11 @@ from dmq.spark.pipelines.failures import PipelineError
 from dmq.spark.pipelines.landing import Order, land
 from dmq.spark.pipelines.postgres import PostgresTable
 from dmq.spark.pipelines.sessions import Where
+from dmq.spark.pipelines.tables import new_id
 from dmq.testing import Cluster
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: make setup-dev")
-pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.timeout(1200)]
 
 SCHEMA = "id BIGINT NOT NULL, word STRING, price DECIMAL(10,2), tags ARRAY<STRING>, at TIMESTAMP"
 
@@ -65,7 +66,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def landed(cluster: Cluster, topic: str, table: PostgresTable) -> Any:
     source = {"kafka.bootstrap.servers": cluster.bootstrap}
     order = Order(topic, source, schema=SCHEMA, partition_by=(), is_once=True)
-    return land(order, table, Where(), lambda progress, flow: None, "0a1b2c3d")
+    return land(order, table, Where(), lambda progress, flow: None, new_id())
 
 
 def send(cluster: Cluster, topic: str, *values: Any) -> None:

@@ -32,6 +32,8 @@ _CONNECT = {
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
 }
 _STOP_PATIENCE_S = 30.0
+_ALONE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""A driver without a cluster talks to nobody else; the machine's name may resolve to anything."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _QUIET = {
     "spark.ui.enabled": "false",
@@ -154,7 +156,8 @@ def _context(where: Where, name: str, log: Path, conf: dict[str, str]) -> Any:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
 
-    settings = SparkConf().setAll(list(_joined(conf, where.conf).items()))
+    alone = _ALONE if where.master.startswith("local") else {}
+    settings = SparkConf().setAll(list(_joined(alone | conf, where.conf).items()))
     settings.setMaster(where.master).setAppName(name)
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
