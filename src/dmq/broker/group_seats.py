@@ -18,6 +18,7 @@ from dmq.broker.leadership import Leadership
 from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.seats import Seat
 from dmq.config.group import GroupConfig
+from dmq.config.settings import Settings
 from dmq.errors import DmqError, ErrorCode, KafkaError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.groups.commands import ListedGroup, ListGroups
@@ -43,6 +44,11 @@ class Surroundings:
     def __init__(self, cluster: ClusterMachine, replicas: Replicas) -> None:
         self._cluster = cluster
         self._replicas = replicas
+        self._images: dict[UUID, TopicImage] = {}
+        self._images_of: object = None
+        """What the images were made from; others are made when that changes."""
+        self._plain: tuple[Settings, GroupConfig] | None = None
+        """What a group has that was given nothing of its own."""
 
     def topic(self, name: str) -> TopicImage | None:
         """The topic of that name, as this broker knows it now."""
@@ -55,6 +61,17 @@ class Surroundings:
     def _image(self, topic: TopicState | None) -> TopicImage | None:
         if topic is None or topic.topic_id not in self._replicas.by_id:
             return None
+        brokers = self._cluster.state.brokers
+        source = self._replicas.version, tuple((n, b.rack) for n, b in brokers.items())
+        if source != self._images_of:
+            self._images_of = source
+            self._images.clear()
+        found = self._images.get(topic.topic_id)
+        if found is None:
+            found = self._images[topic.topic_id] = self._new_image(topic)
+        return found
+
+    def _new_image(self, topic: TopicState) -> TopicImage:
         brokers = self._cluster.state.brokers
         racks = tuple(
             frozenset(
@@ -78,8 +95,13 @@ class Surroundings:
 
     def group_config(self, group_id: str) -> GroupConfig:
         """The configs of a group, resolved."""
+        settings = self._replicas.settings
         own = self._cluster.state.config(GROUP_RESOURCE, group_id)
-        return self._replicas.settings.group(own)
+        if own:
+            return settings.group(own)
+        if self._plain is None or self._plain[0] is not settings:
+            self._plain = settings, settings.group(own)
+        return self._plain[1]
 
 
 class GroupOccupant:

@@ -93,7 +93,7 @@ def refresh(ctx: Context, draft: Draft, work: Work, *, is_changed: bool) -> None
 def resolve_patterns(ctx: Context, draft: Draft, work: Work) -> None:
     """Have every pattern of the members resolved against the topics there are; forget the others."""
     group = draft.group
-    used = dict.fromkeys(m.topic_regex for m in group.members.values() if m.topic_regex is not None)
+    used = group.patterns
     for regex in [known for known in group.regexes if known not in used]:
         draft.write(RegexFact(group.group_id, regex, None))
     names = list(ctx.surroundings.topic_names()) if used else []

@@ -74,6 +74,7 @@ class ConsumerGroup:
 
     __slots__ = (
         "_owners",
+        "_wishes",
         "currents",
         "epoch",
         "group_id",
@@ -99,6 +100,9 @@ class ConsumerGroup:
         self.currents: dict[str, CurrentAssignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self._owners: dict[tuple[UUID, int], str] = {}
+        self._wishes: dict[tuple[tuple[str, ...], str | None], int] = {}
+        """What members want to read, by name and by pattern, and how many of them: mostly all want the
+        same, and there may be thousands."""
 
     # --- changing ----------------------------------------------------------------------------
 
@@ -123,9 +127,21 @@ class ConsumerGroup:
         instance_id = None if old is None else old.instance_id
         if instance_id is not None and self.static.get(instance_id) == fact.member_id:
             del self.static[instance_id]
+        if old is not None:
+            self._wish(old, -1)
+        if fact.value is not None:
+            self._wish(fact.value, 1)
         _upsert(self.members, fact.member_id, fact.value)
         if fact.value is not None and fact.value.instance_id is not None:
             self.static[fact.value.instance_id] = fact.member_id
+
+    def _wish(self, member: ConsumerMemberValue, more: int) -> None:
+        wish = member.topic_names, member.topic_regex
+        count = self._wishes.get(wish, 0) + more
+        if count:
+            self._wishes[wish] = count
+        else:
+            del self._wishes[wish]
 
     def _apply_current(self, fact: CurrentFact) -> None:
         for partition in _owned(self.currents.get(fact.member_id)):
@@ -199,21 +215,27 @@ class ConsumerGroup:
 
     def topics_of(self, member: ConsumerMemberValue) -> tuple[str, ...]:
         """The topics that a member reads: by name, and by its pattern as it was last resolved."""
-        resolved = self.regexes.get(member.topic_regex or "")
-        if resolved is None:
-            return member.topic_names
-        return tuple(dict.fromkeys((*member.topic_names, *resolved.topics)))
+        return self._topics(member.topic_names, member.topic_regex)
+
+    def _topics(self, names: tuple[str, ...], regex: str | None) -> tuple[str, ...]:
+        resolved = self.regexes.get(regex or "")
+        return names if resolved is None else tuple(dict.fromkeys((*names, *resolved.topics)))
+
+    @property
+    def patterns(self) -> dict[str, None]:
+        """Every pattern that some member reads by."""
+        return dict.fromkeys(regex for _, regex in self._wishes if regex is not None)
 
     @property
     def subscribed(self) -> dict[str, None]:
         """Every topic that some member reads."""
         found: dict[str, None] = {}
-        for member in self.members.values():
-            found.update(dict.fromkeys(self.topics_of(member)))
+        for names, regex in self._wishes:
+            found.update(dict.fromkeys(self._topics(names, regex)))
         return found
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.topics_of(member) for member in self.members.values())
+        return any(topic in self._topics(names, regex) for names, regex in self._wishes)
 
 
 def _upsert(table: dict[str, T], key: str, value: T | None) -> None:
