@@ -227,7 +227,8 @@ class Dial:
             self._close()
             self.peer.dial_lost(self)
         else:
-            self._fail(f"refuses us: {text}", is_lasting=why is Why.NOT_WELCOME)
+            is_lasting, is_early = why is Why.NOT_WELCOME, why is Why.NOT_NOW
+            self._fail(f"refuses us: {text}", is_lasting=is_lasting, is_early=is_early)
 
     def ended(self, channel: Channel, reason: str) -> None:
         if channel is self._channels[0]:  # Why, is said there; bulk may end a little earlier.
@@ -236,10 +237,19 @@ class Dial:
     def give_up(self, reason: str) -> None:
         self._fail(reason)
 
-    def _fail(self, reason: str, *, is_refused: bool = False, is_lasting: bool = False) -> None:
+    def _fail(
+        self,
+        reason: str,
+        *,
+        is_refused: bool = False,
+        is_lasting: bool = False,
+        is_early: bool = False,
+    ) -> None:
         if not self._is_over:
             self._close()
-            self.peer.dial_failed(self, reason, is_refused=is_refused, is_lasting=is_lasting)
+            self.peer.dial_failed(
+                self, reason, is_refused=is_refused, is_lasting=is_lasting, is_early=is_early
+            )
 
     def abandon(self) -> None:
         """Another attempt wins; nobody is told."""

@@ -110,11 +110,15 @@ class Peer:
         self._failures += 1
         self._look_in(min(delay, settings.backoff_max_ms) * (0.5 + dice.random() / 2))
 
-    def dial_failed(self, dial: Dial, reason: str, *, is_refused: bool, is_lasting: bool) -> None:
+    def dial_failed(
+        self, dial: Dial, reason: str, *, is_refused: bool, is_lasting: bool, is_early: bool
+    ) -> None:
+        """`is_early`: it is about to come, as all brokers are that are started together."""
         if self.dial is not dial:
             return
         self.dial = None
-        self.tell(f"broker {self.node} at {self.place} {reason}; trying again")
+        level = logging.INFO if is_early else logging.WARNING
+        self.tell(f"broker {self.node} at {self.place} {reason}; trying again", level)
         if is_lasting:
             self._look_in(LASTING_MS * (0.5 + self._door.dice.random() / 2))
         else:
@@ -168,9 +172,9 @@ class Peer:
         else:
             self._back_off()
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, level: int = logging.WARNING) -> None:
         """For people, once until something changes."""
-        log.log(logging.DEBUG if text == self._told else logging.WARNING, "%s", text)
+        log.log(logging.DEBUG if text == self._told else level, "%s", text)
         self._told = text
 
     def close(self) -> None:
