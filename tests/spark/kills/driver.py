@@ -16,7 +16,7 @@ from pyspark.sql.functions import window
 
 from tests.spark.kills.points import GROUP, KillingSource
 
-DELAY = "1600 seconds"
+DELAY = "800 seconds"
 """How far partitions may run apart while a broker is down, in the time of the records."""
 
 
@@ -87,8 +87,16 @@ def main() -> int:
         writing.trigger(availableNow=True).start().awaitTermination()
         return 0
     query = writing.start()
+    seen = -1
     while not given.until.exists():
         query.awaitTermination(0.2)
+        progress = query.lastProgress
+        if progress is not None and progress.batchId != seen:
+            seen = progress.batchId
+            print(
+                f"batch {seen}: {progress.numInputRows} rows, {progress.batchDuration} ms",
+                flush=True,
+            )
         if query.exception() is not None:
             print(f"FAILED {query.exception()}", flush=True)
             return 1
