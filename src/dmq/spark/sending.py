@@ -34,6 +34,10 @@ ALL_IN_SYNC = -1
 PAUSE_S = (0.02, 1.0)
 """The first pause after a failure, and the longest."""
 
+DOUBTS_MAX = 3
+"""So often a leader may say that the transaction is not open before it is believed: the end of the one
+before may reach it late. Sending again is safe; a transaction that is over stays over."""
+
 
 @dataclass
 class _Lane:
@@ -69,6 +73,7 @@ class Sender:
         """By broker: the lanes of each request in flight."""
         self._failure: Exception | None = None
         self._waiting_bytes = 0
+        self._doubts = 0
 
     def add(self, target: Target, batch: Batch) -> None:
         """Put a batch behind those of its partition; sends when enough has come together."""
@@ -231,6 +236,9 @@ class Sender:
                 f"{where}: the transaction {self._transactional_id} was ended by others; it was open"
                 " longer than kafka.transaction.timeout.ms, or the job was given up",
             )
+        if code == ErrorCode.INVALID_TXN_STATE and self._doubts < DOUBTS_MAX:
+            self._doubts += 1
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
         check(code, part.error_message or f"writing to {where}")
 
     # --- after a failure
