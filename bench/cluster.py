@@ -7,11 +7,13 @@
                 that it led has a leader again, and until each of them has taken a write
 
 Systems take turns (A B C A B C); figures are ratios of the same round and of the medians. All brokers of
-both systems run all the time, so that neither is favoured by a warm start. Imports nothing of `dmq`.
+both systems run all the time, and the first rounds are not counted: a JVM needs its time. Imports nothing
+of `dmq`.
 """
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -223,21 +225,28 @@ class Results:
         values = [row[name] for row in rows if name in row]
         return statistics.median(values) if values else None
 
+    def ratios(self, system: str) -> list[float]:
+        """dmq's throughput by this system's, of each round: a median hides that one of them warms up."""
+        rows = self.figures["throughput"]
+        pairs = zip(rows["dmq"], rows[system], strict=True)
+        return [ours["mb_per_s"] / theirs["mb_per_s"] for ours, theirs in pairs]
+
 
 # --- throughput
 
 
 def throughput(systems: list[System], results: Results, given: argparse.Namespace) -> None:
-    for number in range(1, given.rounds + 1):
+    """The first rounds are not counted: a JVM becomes several times faster in its first minute."""
+    for number in range(1 - given.warmup, given.rounds + 1):
         for system in systems:
-            topic = f"bench-{number}-{len(system.topic_config)}"
+            topic = f"bench-{number + given.warmup}-{len(system.topic_config)}"
             system.cluster.create(topic, given.partitions, system.topic_config)
             system.cluster.wait_for_leaders({topic: given.partitions}, READY_S)
             before = system.cluster.cpu_seconds()
             figures = _produce(system.cluster.bootstrap, topic, given)
             used = sum(system.cluster.cpu_seconds().values()) - sum(before.values())
             results.add(
-                "throughput",
+                "throughput" if number > 0 else "warm-up",
                 system.name,
                 mb_per_s=round(figures["mb_per_s"], 2),
                 failed=figures["failed"],
@@ -334,6 +343,8 @@ def verdict(results: Results) -> list[str]:
         theirs = results.median("throughput", name, "mb_per_s")
         if ours and theirs:
             lines.append(f"dmq / {name}: {ours / theirs:.2f} (must be ≥ {BARS[name]})")
+            each = " ".join(f"{ratio:.2f}" for ratio in results.ratios(name))
+            lines.append(f"  round by round: {each}")
     share = results.median("idle", "dmq", "percent_of_a_core")
     if share is not None:
         lines.append(f"idle: {share} % of a core (must be < {BARS['idle']})")
@@ -352,6 +363,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="throughput,idle,many", help="which sections")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=2, help="rounds before, not counted")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
     parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--size", type=int, default=1024)
@@ -366,6 +378,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     given = parse()
     results = Results()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # Else the brokers would live on.
     with ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dmq-bench-")))
         clusters: list[Cluster] = [Dmq(work)]
