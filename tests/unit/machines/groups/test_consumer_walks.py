@@ -31,6 +31,8 @@ from dmq.machines.groups.consumer_protocol import read_assignment, write_assignm
 
 NAMES = ("a", "b", "c")
 STEPS = 150
+CLASSIC_SESSION_MS = 10_000
+"""As `Coordinator.join` asks for."""
 FENCED = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_MEMBER_EPOCH,
@@ -125,6 +127,8 @@ class Classic:
         self.member_id = ""
         self.place: Joined | None = None
         self.must_sync = False
+        self.heard_at = 0
+        """When the coordinator last took it for a member."""
         self.topics = NAMES[:2]
 
     def step(self, dice: random.Random) -> None:
@@ -149,6 +153,8 @@ class Classic:
             return error.code
 
     def settle(self) -> None:
+        if self.walk.coordinator.now - self.heard_at >= CLASSIC_SESSION_MS:
+            self.owned = set()  # It counts for itself, and knows that others may have them.
         if self.place is None:
             self._join()
         elif self.must_sync:
@@ -178,6 +184,7 @@ class Classic:
             self.member_id = answer.member_id
             if answer.error is ErrorCode.NONE:
                 self.place, self.must_sync = answer, True
+                self.heard_at = self.walk.coordinator.now
         else:
             self._lost()
 
@@ -191,6 +198,7 @@ class Classic:
         elif isinstance(answer, ErrorCode) or answer.error is not ErrorCode.NONE:
             self._lost()
         else:
+            self.heard_at = self.walk.coordinator.now
             topics = self.walk.coordinator.world.topics
             self.owned = {
                 (topics[name].topic_id, index)
@@ -202,6 +210,8 @@ class Classic:
         assert self.place is not None
         command = Heartbeat(GROUP, self.place.generation, self.member_id)
         code = self._try(lambda: self.walk.coordinator.do(command))
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            self.heard_at = self.walk.coordinator.now
         if code is ErrorCode.REBALANCE_IN_PROGRESS:
             self.place = None  # It joins again with what it has.
         elif code is not ErrorCode.NONE:
