@@ -33,6 +33,17 @@ def test_a_failed_flow_has_its_reason() -> None:
     assert progress.flows["sums"].error == "no such column"
 
 
+def test_a_reason_is_told_without_what_spark_puts_around_it() -> None:
+    progress = Progress()
+    progress.on_message(
+        "Flow 'sums' has FAILED. Error: [STREAM_FAILED] Query [id = 1, runId = 2] terminated with"
+        " exception: No broker answers. SQLSTATE: XXKST\n=== Streaming Query ==="
+    )
+    assert progress.flows["sums"].error == "No broker answers."
+    progress.on_message("Flow 'sums' is RUNNING.")
+    assert progress.flows["sums"].error is None
+
+
 def test_reports_count_rows_and_lag() -> None:
     progress = Progress()
     progress.on_query(REPORT)

@@ -12,6 +12,8 @@ from typing import Any
 
 _FLOW = re.compile(r"^(?:Flow|Failed to resolve flow:?)\s+'?([^\s']+?)'?[.:]?\s+(?:is|has)\s+(\w+)")
 _RUN = re.compile(r"^Run (?:is|has) (\w+)")
+_STATE = re.compile(r"^.*?\b(?:is|has) \w+\.?", re.DOTALL)
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+;?$")
 _HOME = "spark_catalog.default."
 """Where tables live unless somebody says otherwise: nothing to repeat on every line."""
 
@@ -57,13 +59,12 @@ class Progress:
         if match := _FLOW.match(message):
             flow = self.flow(match[1])
             flow.state = match[2].lower()
-            if flow.state in ("failed", "stopped"):
-                flow.error = _after_first_sentence(message)
+            flow.error = _reason(message) if flow.state in ("failed", "stopped") else None
             return flow
         if match := _RUN.match(message):
             self.state = match[1].lower()
             if self.state == "failed":
-                self.error = _after_first_sentence(message)
+                self.error = _reason(message)
         return None
 
     def on_query(self, report: Mapping[str, Any]) -> Flow | None:
@@ -133,8 +134,9 @@ def _number(value: Any) -> float | None:
     return number if number == number and number not in (float("inf"),) else None
 
 
-def _after_first_sentence(message: str) -> str | None:
-    """The reason in `Flow x has FAILED. Error: …`."""
-    rest = message.partition(". ")[2].strip() or message.partition("\n")[2].strip()
-    lines = [line.strip() for line in rest.removeprefix("Error:").splitlines() if line.strip()]
-    return lines[0] if lines else None
+def _reason(message: str) -> str | None:
+    """The reason in `Flow x has FAILED.` and what follows, without Spark's words around it."""
+    lines = [line.strip() for line in _STATE.sub("", message, count=1).splitlines()]
+    line = next((each for each in lines if each), "").removeprefix("Error:").strip()
+    line = line.rpartition("terminated with exception: ")[2]
+    return _SQLSTATE.sub("", line) or None

@@ -50,6 +50,8 @@ class Project:
         return {
             "spark.sql.warehouse.dir": self.warehouse.as_uri(),
             "spark.sql.catalogImplementation": "hive",
+            # On a busy machine Spark gives up on its own workers after ten seconds; the next try may do.
+            "spark.sql.pipelines.maxFlowRetryAttempts": "5",
             "spark.hadoop.javax.jdo.option.ConnectionURL": (
                 f"jdbc:derby:;databaseName={catalog};create=true"
             ),
