@@ -44,6 +44,7 @@ def test_a_seed_that_once_failed(seed: int) -> None:
     assert run_seed(seed, kind=KIND).failure is None
 
 
+@pytest.mark.timeout(600)
 def test_the_same_seed_gives_the_same_story() -> None:
     first, second = CoordinatorWorld(3, is_replay=True), CoordinatorWorld(3, is_replay=True)
     first.run()
