@@ -105,13 +105,13 @@ def test_a_compacted_log_with_holes_is_the_same_rows(spark: SparkSession, cluste
     config = {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.0",
-        "segment.bytes": "20000",
+        "internal.segment.bytes": "20000",
         "min.compaction.lag.ms": "0",
     }
     topic = create(cluster.bootstrap, topic_name("compacted"), 1, config)
-    for turn in range(6):
-        pairs = [(b"key-%d" % (n % (7 + turn)), b"v" * 90 + b"%d" % n) for n in range(200)]
-        produce(cluster.bootstrap, topic, pairs, compression_type="none", linger_ms=20)
+    for turn in range(6):  # Every third key is new: batches keep some of their records.
+        keys = [b"%d-%d" % (turn, n) if n % 3 == 0 else b"same-%d" % (n % 7) for n in range(200)]
+        produce(cluster.bootstrap, topic, [(key, b"v" * 90) for key in keys], linger_ms=20)
 
     def count() -> int:
         return batch(spark, cluster.bootstrap, subscribe=topic).count()
