@@ -8,7 +8,7 @@ a topic made anew) are an error or skipped, as `failOnDataLoss` says. Runs in ex
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dmq.errors import ErrorCode, KafkaError
@@ -73,11 +73,12 @@ class RangeReader:
             self._nothing_there(answer)
             return
         self._stuck_since = None
-        # An answer may begin before what was asked for, but it never ends before it.
+        # An answer may begin before what was asked for, with records that are deleted or were read.
+        asked_for = replace(self._wanted, start=self._offset)
         self._offset = max(self._offset + 1, chosen.next_offset)
         if self._offset < self._wanted.end:
             self._ask_ahead()
-        yield from decode(answer.data, chosen.batches, self._wanted, schema)
+        yield from decode(answer.data, chosen.batches, asked_for, schema)
 
     # --- fetching
 
