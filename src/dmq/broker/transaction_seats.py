@@ -40,6 +40,8 @@ R = TypeVar("R")
 
 ENTER, MARK = "txn-enter", "txn-mark"
 """Verbs between brokers."""
+ENTER_TRIES = 3
+"""How often the coordinator is asked about one batch: each marker in between costs one."""
 CALL_MS = 10_000
 SEND_AGAIN_MS = 200
 NO_GROUP_SEAT = "the offsets' coordinator is not here"
@@ -271,8 +273,15 @@ class TransactionCoordinators:
         partition: TopicPartition,
         version: int,
         sequence: int = 0,
+        *,
+        tries: int = ENTER_TRIES,
     ) -> Answer[None]:
-        """Leave to write into a transaction at a partition that this broker leads."""
+        """Leave to write into a transaction at a partition that this broker leads.
+
+        The marker of the transaction before may come in while we ask about the next one, and takes our
+        token with it. So a yes without a token is asked again, with a new one: what the coordinator
+        says then holds, and a transaction that did end is refused by it.
+        """
         try:
             found = self._replicas.find(partition.topic, NIL_UUID, partition.partition)
             found.check_leads()
@@ -295,6 +304,8 @@ class TransactionCoordinators:
                 producer_id, producer_epoch
             ):
                 answer.resolve(None)
+            elif tries > 1:
+                self.enter(*who, sequence, tries=tries - 1).on_done(answer.follow)
             else:
                 answer.fail(
                     KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction ended meanwhile")
