@@ -305,7 +305,8 @@ class TransactionCoordinators:
             ):
                 answer.resolve(None)
             elif tries > 1:
-                self.enter(*who, sequence, tries=tries - 1).on_done(answer.follow)
+                again = partial(self.enter, *who)
+                again(sequence=sequence, tries=tries - 1).on_done(answer.follow)
             else:
                 answer.fail(
                     KafkaError(ErrorCode.INVALID_TXN_STATE, "the transaction ended meanwhile")
