@@ -9,8 +9,9 @@ Layout of the folder, which every reader of Parquet folders understands:
     _dmq/run.json, spark.log
 
 A batch is written aside, synced, and renamed into place under its number. When Spark repeats a batch
-after a crash, files of that number are removed first: so rows are there exactly once, whoever
-reads them. Folder and files must be reachable from the driver and all executors under one path.
+after a crash, files of that number are removed first, and what was merged already is left out: so
+rows are there exactly once, whoever reads them. Folder and files must be reachable from the driver
+and all executors under one path.
 """
 
 import json
@@ -108,7 +109,8 @@ class ParquetTable:
         """Make these rows the batch's rows, whether it was put before or not."""
         shutil.rmtree(self._staging, ignore_errors=True)
         for path in self.files(batch):
-            path.unlink()
+            if not is_merged(path):  # In a merged file there are other batches too.
+                path.unlink()
         writer = rows.write.mode("overwrite")
         if self._partition_by:
             writer = writer.partitionBy(*self._partition_by)
@@ -117,6 +119,8 @@ class ParquetTable:
         for number, path in enumerate(sorted(self._staging.rglob("*.parquet"))):
             inside = path.parent.relative_to(self._staging)
             target = self.folder / inside / f"part-{self._id}-{batch:08d}-{number}.parquet"
+            if has_merged(target.parent, batch):
+                continue
             target.parent.mkdir(parents=True, exist_ok=True)
             _sync(path)
             path.rename(target)
@@ -149,6 +153,16 @@ def batch_of(path: Path) -> int:
     match = _FILE.fullmatch(path.name)
     assert match is not None
     return int(match[2])
+
+
+def is_merged(path: Path) -> bool:
+    """Whether a file is made of several."""
+    return path.stem.endswith("m")
+
+
+def has_merged(folder: Path, batch: int) -> bool:
+    """Whether a batch's rows of this folder are in a merged file already: they are the same again."""
+    return any(batch_of(path) >= batch for path in folder.glob("part-*m.parquet"))
 
 
 def new_id() -> str:
