@@ -42,6 +42,7 @@ _SHARED = ("client", "compat", "hostile", "pipelines", "spark")
 _TOGETHER = {"pipelines": "spark"}
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What shares fixtures stays together when tests run in several processes."""
     here = Path(__file__).parent

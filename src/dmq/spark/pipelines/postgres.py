@@ -95,8 +95,10 @@ class PostgresTable:
         is_done = self._prepare(columns, batch)
         statement = self._statement("COPY {stage} ({names}) FROM STDIN", columns)
         copy = _copier(self._url, statement.as_string(None))
-        # A repeated batch is read too, because records that don't parse are counted on the way.
-        rows.select(*_texts(rows)).foreachPartition(_reader if is_done else copy)
+        # A repeated batch is read too, because records that don't parse are counted on the way. And only
+        # what Spark writes is counted: `foreachPartition` would leave the count open for ever.
+        read = rows.select(*_texts(rows)).mapInArrow(_reader if is_done else copy, "nothing int")
+        read.write.format("noop").mode("overwrite").save()
         if not is_done:
             self._merge(columns, batch)
 
@@ -191,16 +193,17 @@ def _texts(rows: "DataFrame") -> "list[Column]":
     return texts
 
 
-def _reader(rows: Iterator[Any]) -> None:
+def _reader(batches: Iterator[Any]) -> Iterator[Any]:
     """Read rows that are merged already."""
-    for _ in rows:
+    for _ in batches:
         pass
+    yield from ()
 
 
 def _copier(url: str, statement: str) -> Any:
     """What an executor does with its share of a batch: all of it in one transaction."""
 
-    def copy_rows(rows: Iterator[Any]) -> None:
+    def copy_rows(batches: Iterator[Any]) -> Iterator[Any]:
         import psycopg
 
         with (
@@ -208,7 +211,9 @@ def _copier(url: str, statement: str) -> Any:
             connection.cursor() as cursor,
             cursor.copy(statement.encode()) as copy,
         ):
-            for row in rows:
-                copy.write_row(row)
+            for batch in batches:
+                for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    copy.write_row(row)
+        yield from ()
 
     return copy_rows
