@@ -23,7 +23,7 @@ check: setup-dev ## format, lint, types, layers
 test: check ## check, then all tests (below 15 minutes on 2 cores); Spark's need Java 17, see scripts/java.sh
 	$(PY) tests/foreign/programs.py
 	JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME && \
-		$(PY) -m pytest -m "not slow" -n $(or $(JOBS),2) --dist loadgroup $(ARGS)
+		$(PY) -m pytest -m "not slow" -n $(or $(JOBS),2) $(ARGS)
 
 model: setup-dev ## the storage model: make model N=10000
 	$(PY) -m tests.model --runs $(or $(N),10000)

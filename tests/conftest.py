@@ -2,10 +2,11 @@
 
 import os
 import warnings
-from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 settings.register_profile("dmq", deadline=None)  # A busy machine is no failure.
 settings.load_profile("dmq")
@@ -38,16 +39,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _SHARED = ("client", "compat", "hostile", "pipelines", "spark")
-"""Folders whose tests share a broker or a Spark session: `make test` runs each in one process."""
+"""Folders whose tests share a broker or a Spark session: each runs in one process."""
 _TOGETHER = {"pipelines": "spark"}
 
 
-@pytest.hookimpl(tryfirst=True)  # Before xdist reads the marks.
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares fixtures stays together when tests run in several processes."""
-    here = Path(__file__).parent
-    for item in items:
-        place = item.path.relative_to(here)
-        folder = place.parts[0]
-        group = _TOGETHER.get(folder, folder) if folder in _SHARED else str(place)
-        item.add_marker(pytest.mark.xdist_group(group))
+class Together(LoadScopeScheduling):
+    """Gives tests to the processes of `make test`: what shares fixtures stays together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = file.removeprefix("tests/").partition("/")[0]
+        return _TOGETHER.get(folder, folder) if folder in _SHARED else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    """With `-n`, whatever `--dist` says."""
+    return Together(config, log)
