@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,7 @@ def _update(spark: "SparkSession", project: Project, order: Order, desk: "_Desk"
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
     spec = load_pipeline_spec(project.spec)
+    _configure(spark, spec.configuration)
     graph = create_dataflow_graph(
         spark,
         default_catalog=spec.catalog,
@@ -118,6 +119,20 @@ def _update(spark: "SparkSession", project: Project, order: Order, desk: "_Desk"
             desk.on_message(result["pipeline_event_result"].event.message)
     if desk.progress.state == "failed":
         raise PipelineError(desk.why(None), f"{desk.log_at}.")
+
+
+def _configure(spark: "SparkSession", configuration: Mapping[str, str]) -> None:
+    """A project's settings are the session's too: definitions are read with them, not only run."""
+    from pyspark.errors import PySparkException
+
+    for key, value in configuration.items():
+        try:
+            spark.conf.set(key, value)
+        except PySparkException as error:
+            raise PipelineError(
+                f"{key} in spark-pipeline.yml can't be set: {first_line(error)}",
+                "Settings of Spark's start are given with --conf, or to the Connect server.",
+            ) from error
 
 
 @contextlib.contextmanager
