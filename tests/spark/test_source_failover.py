@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from compat.eventually import eventually
 from pyspark.sql import SparkSession
-from spark.feeding import QUIET, create, numbered, produce, rows, stream, topic_name
+from spark.feeding import create, numbered, produce, rows, stream, topic_name
 
 from dmq.spark.cluster import Cluster as Connections
 from dmq.spark.decode import Wanted
@@ -109,7 +109,7 @@ def test_a_query_goes_on_after_its_brokers_were_away(
         for broker in cluster.brokers:
             cluster.restart(broker, wait=False)
         cluster.wait_ready()
-        produce(cluster.bootstrap, topic, numbered(100, 100), **QUIET)
+        produce(cluster.bootstrap, topic, numbered(100, 100))
         eventually(lambda: spark.table(memory).count() >= 200, "records from after")
         assert query.isActive
     finally:
