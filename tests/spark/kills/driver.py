@@ -8,7 +8,6 @@ is there.
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +99,6 @@ def main() -> int:
         if query.exception() is not None:
             print(f"FAILED {query.exception()}", flush=True)
             return 1
-        time.sleep(0)
     query.processAllAvailable()
     query.stop()
     return 0
