@@ -45,7 +45,7 @@ def test_acks_0_is_slowed_while_the_disk_stands_still(tmp_path: Path, disk: Slow
             disk.hold()
             batch = batches.build([bytes(MIB // 2)])
             await send_until_slowed(client, "t", batch, acks=0)
-            backlog = runtime.backlog
+            backlog = runtime.parts.backlog
             assert 4 * MIB <= backlog.byte_count <= 5 * MIB + len(batch)
             assert door_of(runtime).in_flight_bytes >= backlog.byte_count
             disk.release()
@@ -85,7 +85,7 @@ def test_a_producer_that_does_not_wait_is_slowed_too(tmp_path: Path, disk: SlowD
 
             with pytest.raises(TimeoutError):
                 await keep_sending()
-            backlog = runtime.backlog
+            backlog = runtime.parts.backlog
             assert 8 * MIB < backlog.byte_count <= 10 * MIB
             assert set(codes) == {REQUEST_TIMED_OUT}
             # Those who bring no records notice nothing.
@@ -168,9 +168,11 @@ def test_producers_wait_while_the_journal_is_full(
             sending.cancel()
             free.set()
             await until(lambda: runtime.store.pressure < 1, "it is cleaned")
-            await until(lambda: len(offsets) > seen or runtime.backlog.count == 0, "it goes on")
+            await until(
+                lambda: len(offsets) > seen or runtime.parts.backlog.count == 0, "it goes on"
+            )
             await client.writer.drain()
-            await until(lambda: runtime.backlog.count == 0, "all are durable")
+            await until(lambda: runtime.parts.backlog.count == 0, "all are durable")
             assert offsets == list(range(len(offsets)))
             reading.cancel()
             for one in (client, other):

@@ -11,6 +11,7 @@ from compat import batches
 from embedded.harness import Client, SlowDisk, broker_on, disk, run, until
 
 from dmq.broker import runtime as runtime_module
+from dmq.broker.partition import Partition
 from dmq.doors.serve import start_broker
 from dmq.errors import FatalStorageError
 from dmq.storage import layout
@@ -66,8 +67,8 @@ def test_a_stop_under_load_answers_what_was_taken(
     assert no_criticals(caplog)
 
 
-def await_partition(runtime: runtime_module.Runtime, topic: str) -> "runtime_module.Partition":
-    return runtime.replicas.topics[topic].partitions[0]
+def await_partition(runtime: runtime_module.Runtime, topic: str) -> Partition:
+    return runtime.parts.replicas.topics[topic].partitions[0]
 
 
 def test_the_last_answers_leave_before_the_door_closes(tmp_path: Path, disk: SlowDisk) -> None:
@@ -77,7 +78,7 @@ def test_the_last_answers_leave_before_the_door_closes(tmp_path: Path, disk: Slo
             await client.create("t")
             disk.hold()
             ticket = client.produce("t", batches.build([b"v"]))
-            await until(lambda: runtime.backlog.count, "it is there")
+            await until(lambda: runtime.parts.backlog.count, "it is there")
             stopping = asyncio.ensure_future(runtime.stop())
             await asyncio.sleep(0)
             disk.release()
@@ -102,7 +103,7 @@ def test_a_stop_waits_for_a_sync_of_any_length(
             await client.create("t")
             disk.hold()
             client.produce("t", batches.build([b"v"]))
-            await until(lambda: runtime.backlog.count, "it is there")
+            await until(lambda: runtime.parts.backlog.count, "it is there")
             stopping = asyncio.ensure_future(runtime.stop())
             assert await client.is_closed_by_peer(), "patience has an end"
             assert not stopping.done()
@@ -251,7 +252,7 @@ def test_a_full_disk_ends_the_connection_of_a_producer_without_answers(
             code, _ = await other.produced(other.produce("t", batches.build([b"v"])))
             assert code == STORAGE_ERROR
             assert runtime.failure is None
-            assert runtime.backlog.count == 0
+            assert runtime.parts.backlog.count == 0
             for one in (client, other):
                 one.close()
 

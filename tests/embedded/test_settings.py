@@ -79,7 +79,7 @@ def test_durability_changes_under_load(tmp_path: Path) -> None:
                 return count
 
             loading = asyncio.ensure_future(load())
-            partition: Any = runtime.replicas.topics["t"].partitions[0]
+            partition: Any = runtime.parts.replicas.topics["t"].partitions[0]
             for mode in ("async", "sync") * 3:
                 await alter(admin, TOPIC, "t", durability=mode)
                 wanted = partition.high_watermark + 50
@@ -90,7 +90,7 @@ def test_durability_changes_under_load(tmp_path: Path) -> None:
             assert partition.high_watermark == count
             client.close()
         async with broker_on(tmp_path) as again:
-            assert again.replicas.topics["t"].partitions[0].high_watermark == count
+            assert again.parts.replicas.topics["t"].partitions[0].high_watermark == count
 
     run(test)
 
@@ -104,7 +104,7 @@ def test_settings_that_change_touch_no_topic_that_is_not_committed(tmp_path: Pat
             waiting = asyncio.ensure_future(first)
             await asyncio.sleep(0)
             seen: list[bool] = []
-            replicas = runtime.replicas
+            replicas = runtime.parts.replicas
             configure = replicas._configure
 
             def watch(*args: Any) -> None:

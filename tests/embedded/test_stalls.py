@@ -123,7 +123,7 @@ def test_a_connection_that_goes_while_its_batch_is_opened(tmp_path: Path) -> Non
             client.writer.transport.abort()
             assert await other.produced(other.produce("t", small_records(2_000))) == (
                 0,
-                runtime.replicas.topics["t"].partitions[0].high_watermark - 2_000,
+                runtime.parts.replicas.topics["t"].partitions[0].high_watermark - 2_000,
             )
             other.close()
 

@@ -6,26 +6,13 @@ from uuid import UUID
 
 from fakes.disk import FakeDisk
 
-from dmq.broker.backlog import Backlog
-from dmq.broker.electing import Electing
-from dmq.broker.fetching import Fetcher
-from dmq.broker.forwarding import Forwarding
-from dmq.broker.group_seats import GroupCoordinators
-from dmq.broker.host import MachineHost
-from dmq.broker.leadership import Leadership
-from dmq.broker.metadata_changes import MetadataChanges
-from dmq.broker.multiraft.node import GroupNode, GroupTurn
+from dmq.broker.assembly import Assembly, Ground
+from dmq.broker.multiraft.node import GroupTurn
 from dmq.broker.partition import Partition
 from dmq.broker.producing import Snapshots
-from dmq.broker.quorum_report import QuorumReport
-from dmq.broker.replicas import LocalTopic, Replicas
-from dmq.broker.service import Clocks, Identity, Service
-from dmq.broker.transaction_seats import TransactionCoordinators
+from dmq.broker.service import Clocks, Identity
 from dmq.config.broker import BrokerConfig
-from dmq.config.rules import ConfigRules
-from dmq.config.settings import Settings
 from dmq.errors import DmqError
-from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.records import Record, build_batch
 from dmq.storage.producer_files import ProducerFiles
@@ -64,98 +51,35 @@ class FakeBroker:
         self.config = BrokerConfig.of(settings)
         self.store = Store.open(self.disk, store, now=self.now)
         self.store.identify("test-cluster", NODE_ID)
-        backlog = self.backlog = Backlog(1 << 30, 1 << 30, lambda: self.store.pressure)
-        self.node = GroupNode(
-            self.store,
-            cluster_id="test-cluster",
-            node_id=NODE_ID,
-            dice=random.Random(2),
-            now=self.now,
-        )
         self._uuids = (UUID(int=n) for n in range(1000, 10**9))
-        self.replicas = Replicas(
-            self.node,
-            Settings(self.config),
-            backlog,
-            lambda: self.now,
-            Inline(),
-            Snapshots(ProducerFiles(self.disk), Inline()),
-        )
-        self.machine = ClusterMachine(ConfigRules(Settings(self.config)), {})
-        changes = MetadataChanges(
-            self.machine,
-            self.replicas,
-            self.config,
-            NODE_ID,
-            self._take_settings,
-            on_topic=self._topic_changed,
-            on_deleted=lambda local: self.groups.topic_deleted(local.name, local.topic_id),
-        )
-        replica = self.replicas.open_metadata((self.node.me,), is_founding=True)
-        self.metadata_partition = self.replicas.metadata_partition(replica)
-        self.metadata = MachineHost(
-            self.machine,
-            replica,
-            reset=self.machine.reset,
-            on_committed=changes.committed,
-            now=lambda: self.now,
-        )
-        self.fetcher = Fetcher(self.replicas.find, self.node.timers, 1000)
-        self.forwarding = Forwarding(
-            self.metadata, NODE_ID, None, self.node.timers, lambda: self.now, lambda: self.now
-        )
-        self.leadership = Leadership(self.node, self.replicas, None, lambda: self.now)
-        self.groups = GroupCoordinators(
-            self.machine, self.replicas, self.leadership, lambda: self.now, lambda: self.now
-        )
-        self.transactions = TransactionCoordinators(
-            NODE_ID,
-            self.replicas,
-            self.leadership,
-            None,
-            lambda: self.now,
-            lambda: self.now,
-            self.groups.transaction_ended,
-        )
-        self.service = Service(
+        ground = Ground(
             Identity("test-cluster", NODE_ID, None),
             self.config,
-            self.machine,
-            self.metadata,
-            self.replicas,
-            self.fetcher,
+            self.store,
             Clocks(lambda: self.now, lambda: self.now),
+            random.Random(2),
             lambda: next(self._uuids),
-            backlog,
             Inline(),
-            self.forwarding,
-            self.leadership,
-            self.groups,
-            self.transactions,
-            Electing(
-                NODE_ID,
-                lambda: self.machine.state,
-                self.replicas,
-                self.leadership,
-                None,
-                self.node.timers,
-                lambda: self.now,
-                self.forwarding.submit,
-            ),
-            QuorumReport(
-                self.node.me,
-                self.metadata,
-                lambda: self.machine.state,
-                self.node.links,
-                None,
-                lambda: self.now,
-                lambda: self.now,
-            ),
+            Snapshots(ProducerFiles(self.disk), Inline()),
+            None,
+            {},
         )
+        parts = self.parts = Assembly(
+            ground,
+            (),
+            is_founding=True,
+            on_settings=lambda settings: None,
+            on_brokers=lambda: None,
+        )
+        self.node, self.replicas, self.machine = parts.node, parts.replicas, parts.machine
+        self.metadata, self.leadership = parts.metadata, parts.leadership
+        self.groups, self.transactions = parts.groups, parts.transactions
+        self.service, self.backlog, self.fetcher = parts.service, parts.backlog, parts.fetcher
+        self.metadata_partition = parts.metadata_partition
         self.service.endpoints["PLAINTEXT"] = ("broker.test", 9092)
         self.turn()
         self.leadership.begin(1)
-        changes.loaded()
+        parts.changes.loaded()
         self.turn()
         self._register()
 
@@ -170,14 +94,6 @@ class FakeBroker:
         self.turn()
         self.service.broker_epoch = registered.get().epoch
 
-    def _topic_changed(self, local: LocalTopic) -> None:
-        self.groups.topic_changed(local)
-        self.transactions.topic_changed(local)
-
-    def _take_settings(self, settings: Settings) -> None:
-        self.machine.rules = ConfigRules(settings)
-        self.service.config = settings.effective
-
     def begin(self) -> GroupTurn | None:
         return self.node.begin_turn(self.now)
 
@@ -185,8 +101,7 @@ class FakeBroker:
         if turn.needs_sync:
             turn.sync()
         self.node.end_turn(self.now, turn)
-        self.leadership.turn_ended()
-        self.backlog.relieve()
+        self.parts.turn_ended()
 
     def turn(self) -> int:
         """Turns until there is nothing left to do; how many."""

@@ -11,7 +11,6 @@ import logging
 import random
 import resource
 import socket
-import sys
 import time
 import uuid
 from base64 import urlsafe_b64encode
@@ -20,35 +19,19 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from dmq.broker.answer import Answer
-from dmq.broker.backlog import Backlog
+from dmq.broker.assembly import Assembly, Ground
 from dmq.broker.compactor import CompactorProcess
-from dmq.broker.controller import Controller
 from dmq.broker.driver import GroupDriver
-from dmq.broker.electing import Electing
 from dmq.broker.farewell import Farewell
-from dmq.broker.fetching import Fetcher
-from dmq.broker.forwarding import Forwarding
-from dmq.broker.group_seats import GroupCoordinators
-from dmq.broker.host import MachineHost
 from dmq.broker.housekeeping import Housekeeping
-from dmq.broker.leadership import Leadership
 from dmq.broker.member import ThisMember
 from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
-from dmq.broker.metadata_changes import MetadataChanges
-from dmq.broker.multiraft.node import GroupNode
-from dmq.broker.nearest import Candidate, nearest
-from dmq.broker.partition import Partition
 from dmq.broker.peers import PeerError
-from dmq.broker.presence import Presence
 from dmq.broker.producing import Snapshots
-from dmq.broker.quorum_report import QuorumReport
-from dmq.broker.replicas import LocalTopic, Replicas
-from dmq.broker.service import Clocks, Identity, Service
+from dmq.broker.service import Clocks, Identity
 from dmq.broker.syncer import Syncer, Workers
-from dmq.broker.transaction_seats import TransactionCoordinators
 from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener
-from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
 from dmq.errors import RETRIABLE, DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.brokers import PEER_LISTENER, is_fenced, is_unregistered, peer_addresses
@@ -79,8 +62,6 @@ STOP_PATIENCE_S = 5.0
 DRAIN_POLL_S = 0.002
 HAND_OVER_PATIENCE_S = 3.0
 """How long it waits for other brokers to take its leaderships."""
-PREFERRED_MS = 10_000
-"""A preferred replica leads again when its broker has been up for this long."""
 OPEN_PAUSE_S = 0.005
 """Between two handfuls of new partitions."""
 POLL_S = 0.005
@@ -256,143 +237,34 @@ class Runtime:
         identity = self._identity(place)
         if not isinstance(place, Founded):  # A founder has its first log before its name.
             self.store.identify(identity.cluster_id, identity.node_id)
-        queued = self.config.queued_max_request_bytes
-        self.backlog = Backlog(
-            sys.maxsize if queued < 0 else queued,
-            self.config.waiters_max,
-            lambda: self.store.pressure,
-        )
-        self.node = GroupNode(
-            self.store,
-            cluster_id=identity.cluster_id,
-            node_id=identity.node_id,
-            dice=random.Random(),  # noqa: S311  Seeded by the system; jitter is no secret.
-            now=steady_ms(),
-        )
-        self.settings = Settings(self.config)
         assert self._files is not None
-        snapshots = Snapshots(ProducerFiles(self._files), self.workers)
-        self.replicas = Replicas(
-            self.node, self.settings, self.backlog, steady_ms, self._openers, snapshots
-        )
-        machine = ClusterMachine(ConfigRules(self.settings), FEATURES)
-        self._cluster = machine
-        self._changes = MetadataChanges(
-            machine,
-            self.replicas,
-            self.config,
-            identity.node_id,
-            self._take_settings,
-            self._brokers_changed,
-            self._topic_changed,
-            self._topic_deleted,
-        )
-        self.metadata = self._open_metadata(machine, place)
-        self._make_service(identity, machine)
-
-    def _open_metadata(
-        self, machine: ClusterMachine, place: Founded | Joined | None
-    ) -> MachineHost:
-        voters = place.metadata_voters if isinstance(place, Joined) else (self.node.me,)
-        replica = self.replicas.open_metadata(voters, is_founding=isinstance(place, Founded))
-        self._metadata_partition = self.replicas.metadata_partition(replica)
-        return MachineHost(
-            machine,
-            replica,
-            reset=machine.reset,
-            on_committed=self._changes.committed,
-            now=steady_ms,
-        )
-
-    def _make_service(self, identity: Identity, machine: ClusterMachine) -> None:
-        peers = None if self._entrance is None else self._entrance.peers
-        timers = self.node.timers
-        self.presence = Presence(
-            identity.node_id, self.metadata.replica, self.node.links, peers, steady_ms
-        )
-        self.forwarding = Forwarding(
-            self.metadata, identity.node_id, peers, timers, wall_ms, steady_ms, self.presence
-        )
-        self.leadership = Leadership(self.node, self.replicas, peers, steady_ms)
-        self.groups = GroupCoordinators(machine, self.replicas, self.leadership, steady_ms, wall_ms)
-        self.transactions = TransactionCoordinators(
-            identity.node_id,
-            self.replicas,
-            self.leadership,
-            peers,
-            steady_ms,
-            wall_ms,
-            self.groups.transaction_ended,
-        )
-        self.service = Service(
+        ground = Ground(
             identity,
             self.config,
-            machine,
-            self.metadata,
-            self.replicas,
-            Fetcher(self.replicas.find, timers, self.config.waiters_max, self._nearer),
+            self.store,
             Clocks(wall_ms, steady_ms),
+            random.Random(),  # noqa: S311  Seeded by the system; jitter is no secret.
             uuid.uuid4,
-            self.backlog,
             self._openers,
-            self.forwarding,
-            self.leadership,
-            self.groups,
-            self.transactions,
-            Electing(
-                identity.node_id,
-                lambda: machine.state,
-                self.replicas,
-                self.leadership,
-                peers,
-                timers,
-                steady_ms,
-                self.forwarding.submit,
-            ),
-            QuorumReport(
-                self.node.me,
-                self.metadata,
-                lambda: machine.state,
-                self.node.links,
-                peers,
-                steady_ms,
-                wall_ms,
-            ),
+            Snapshots(ProducerFiles(self._files), self.workers),
+            None if self._entrance is None else self._entrance.peers,
+            FEATURES,
         )
+        self.parts = parts = Assembly(
+            ground,
+            place.metadata_voters if isinstance(place, Joined) else (),
+            is_founding=isinstance(place, Founded),
+            on_settings=self._take_settings,
+            on_brokers=self._brokers_changed,
+        )
+        self.service = parts.service
         for listener in self.config.kafka_listeners:
             self.service.endpoints[listener.name] = self._told(listener)
-        self.farewell = Farewell(self.service, self.metadata, peers, steady_ms, self._leave)
-        self.controller = Controller(
-            self.node.me,
-            lambda: machine.state,
-            self.metadata,
-            self.replicas,
-            self.node.links,
-            self.service.submit,
-            self._preferred_ms,
-        )
-
-    def _nearer(self, partition: Partition, rack: str, offset: int) -> int:
-        """A follower in the reader's rack, if the settings want readers there; else -1."""
-        if rack == self.config.broker_rack or not self.settings.effective.replica_selector_class:
-            return -1
-        brokers, replica = self._cluster.state.brokers, partition.replica
-        ends = replica.core.matches()
-        candidates = [
-            Candidate(voter.node, brokers[voter.node].rack, ends[voter].offset)
-            for voter in replica.in_sync(steady_ms())
-            if voter in ends and voter.node in brokers
-        ]
-        found = nearest(rack, self.node.me.node, offset, candidates)
-        return -1 if found == self.node.me.node else found
-
-    def _preferred_ms(self) -> int | None:
-        effective = self.settings.effective
-        return PREFERRED_MS if effective.auto_leader_rebalance_enable else None
+        self.farewell = Farewell(self.service, parts.metadata, ground.peers, steady_ms, self._leave)
 
     async def _take_part(self, place: Founded | Joined | None) -> None:
         """Read the metadata and be registered in them; then serve what they place here."""
-        self.metadata.moved()  # What the log knows to be committed.
+        self.parts.metadata.moved()  # What the log knows to be committed.
         if isinstance(place, Founded):
             self._turn_now()
             self.store.identify(place.cluster_id, place.node_id)
@@ -408,25 +280,25 @@ class Runtime:
             await self._until(self._is_registered, "reading the cluster's metadata")
         else:
             await self._register(identity)
-        self.leadership.begin(self.service.broker_epoch)
+        self.parts.leadership.begin(self.service.broker_epoch)
         if self._entrance is not None:
-            self.replicas.on_more = self._open_more
-            self.replicas.on_opened = self._topic_changed
-        self._changes.loaded()
+            self.parts.replicas.on_more = self._open_more
+            self.parts.replicas.on_opened = self.parts.topic_changed
+        self.parts.changes.loaded()
         self._turn_now()
-        await self._until(lambda: not self.replicas.has_unopened, "opening partitions")
-        self.replicas.on_more = self._open_more
-        self.replicas.on_opened = self._topic_changed
+        await self._until(lambda: not self.parts.replicas.has_unopened, "opening partitions")
+        self.parts.replicas.on_more = self._open_more
+        self.parts.replicas.on_opened = self.parts.topic_changed
         log.info("recovered %s", self.store.recovery)
         for uid in self.store.recovery.damaged:
             log.error("log %d is damaged; it is kept as it is and not served", uid)
-        self.replicas.report_orphans()
+        self.parts.replicas.report_orphans()
 
     def _last_addresses(self) -> dict[int, tuple[str, int]]:
         """Where the other brokers were, by the last word in our log: it need not be committed to be
         worth a try, and after a crash we don't know how much of it is."""
-        seen = ClusterMachine(self._cluster.rules, FEATURES)
-        for record in self.metadata.everything():
+        seen = ClusterMachine(self.parts.machine.rules, FEATURES)
+        for record in self.parts.metadata.everything():
             seen.apply(record)
         me = self.service.identity.node_id
         listed = {n: at for n, at in self.config.peers_by_id.items() if n != me}
@@ -435,7 +307,7 @@ class Runtime:
     def _start_driver(self) -> None:
         peers = None if self._entrance is None else self._entrance.peers
         self._driver = GroupDriver(
-            self.node,
+            self.parts.node,
             self._loop,
             clock=steady_ms,
             syncer=self._syncer,
@@ -443,17 +315,15 @@ class Runtime:
             send=(lambda frames: None) if peers is None else peers.send,
             on_failure=self.fail,
         )
-        self._driver.on_ended = self._turn_was_ended
+        self._driver.on_ended = self.parts.turn_ended
         self._driver.on_synced = self._turn_ended.set
         self._turn_now()
         self._driver.start()
         if self._entrance is not None:
             self._entrance.open_links(self._driver)
-            self._entrance.admit(ThisMember(self.service, self.forwarding, self.metadata))
-
-    def _turn_was_ended(self) -> None:
-        self.leadership.turn_ended()
-        self.backlog.relieve()
+            self._entrance.admit(
+                ThisMember(self.service, self.parts.forwarding, self.parts.metadata)
+            )
 
     async def _register(self, identity: Identity) -> None:
         """Tell the metadata that this broker is here, as often as it takes."""
@@ -472,7 +342,7 @@ class Runtime:
                 return
 
     def _is_registered(self) -> bool:
-        record = self._cluster.state.brokers.get(self.service.identity.node_id)
+        record = self.parts.machine.state.brokers.get(self.service.identity.node_id)
         return record is not None and record.epoch >= self.service.broker_epoch
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
@@ -489,7 +359,7 @@ class Runtime:
     def _begin_serving(self) -> None:
         self._compactor = CompactorProcess(self.config.data_dir, self.workers.submit)
         self._housekeeping = Housekeeping(
-            self.store, self.replicas, self._metadata_partition, self._compactor
+            self.store, self.parts.replicas, self.parts.metadata_partition, self._compactor
         )
         for listener in self.config.kafka_listeners:
             door = self._ways.kafka(self, listener, self._bound.pop(listener.name))
@@ -501,7 +371,7 @@ class Runtime:
 
     def _brokers_changed(self) -> None:
         """Brokers registered or left, or all was just read."""
-        state, me = self._cluster.state, self.service.identity.node_id
+        state, me = self.parts.machine.state, self.service.identity.node_id
         if self._entrance is not None:
             self._entrance.peers.know(peer_addresses(state, but=me))
         epoch = self.service.broker_epoch
@@ -510,7 +380,7 @@ class Runtime:
         elif epoch >= 0 and is_fenced(state, me, epoch):
             self.fail(FencedError(f"another process is broker {me} now"))
         else:
-            self.controller.changed(steady_ms())
+            self.parts.controller.changed(steady_ms())
 
     def _leave(self) -> None:
         """This broker was unregistered: it holds nothing that anybody needs, and ends in order."""
@@ -528,29 +398,12 @@ class Runtime:
         self._is_opening = False
         if self.failure is None:
             with self._or_fail():
-                self.replicas.open_some()
-
-    def _topic_changed(self, local: LocalTopic) -> None:
-        self.controller.aim(local.partitions.values(), steady_ms())
-        self.groups.topic_changed(local)
-        self.transactions.topic_changed(local)
-
-    def _topic_deleted(self, local: LocalTopic) -> None:
-        self.leadership.forget(local.topic_id, local.count)
-        self.groups.topic_deleted(local.name, local.topic_id)
-        self.transactions.topic_deleted(local.name)
+                self.parts.replicas.open_some()
 
     def _take_settings(self, settings: Settings) -> None:
         level = settings.effective.logging_level
-        if level != self.settings.effective.logging_level:
+        if level != self.parts.settings.effective.logging_level:
             logging.getLogger("dmq").setLevel(level.upper())
-        self.settings = settings
-        self._cluster.rules = ConfigRules(settings)
-        self.service.config = settings.effective
-        self.store.configure(
-            reserve_bytes=settings.effective.disk_reserve_bytes,
-            quarantine_ms=settings.effective.log_segment_delete_delay_ms,
-        )
         for door in self._doors:
             door.configure(settings.effective)
 
@@ -560,26 +413,20 @@ class Runtime:
         """Whole turns in this thread: only while nobody is connected, for frames don't leave."""
         if self._driver is not None and (self._entrance is not None or self._driver.is_syncing):
             return
-        while (turn := self.node.begin_turn(steady_ms())) is not None:
+        while (turn := self.parts.node.begin_turn(steady_ms())) is not None:
             if turn.needs_sync:
                 turn.sync()
-            self.node.end_turn(steady_ms(), turn)
-            self._turn_was_ended()
+            self.parts.node.end_turn(steady_ms(), turn)
+            self.parts.turn_ended()
 
     def _on_tick(self) -> None:
         """What is due now and then, beside the turns."""
         if self.failure is not None:
             return
         with self._or_fail():
-            now = steady_ms()
             self._housekeeping.tick(wall_ms())
-            self.leadership.tick(now)
-            self.controller.tick(now)
-            self.presence.tick()
             self.farewell.tick()
-            self.groups.tick(now)
-            self.transactions.tick(now)
-            self.forwarding.tell_applied()
+            self.parts.tick()
         self._tick = self._loop.call_later(TICK_MS / 1000, self._on_tick)
 
     # --- the end -------------------------------------------------------------------------------
@@ -650,14 +497,14 @@ class Runtime:
     async def _handed_over(self) -> None:
         """Nobody has to find out that we are gone."""
         assert self._driver is not None
-        while self.failure is None and self.node.hand_over_all(steady_ms()):
+        while self.failure is None and self.parts.node.hand_over_all(steady_ms()):
             self._driver.wake()
             await asyncio.sleep(DRAIN_POLL_S)
 
     async def _drained(self) -> None:
         """Nobody waits for an append, and every answer is with its client."""
         while self.failure is None and (  # noqa: ASYNC110  At the end only; answers have no event.
-            self.node.has_waiting or any(door.has_unsent for door in self._doors)
+            self.parts.node.has_waiting or any(door.has_unsent for door in self._doors)
         ):
             await asyncio.sleep(DRAIN_POLL_S)
 
