@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from compat.eventually import eventually
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from dmq.spark.cluster import Cluster, Settings
@@ -43,6 +43,7 @@ def read(servers: str, topic: str, isolation: str = "read_committed") -> list[An
         message = consumer.poll(20)
         assert message is not None
         if message.error():
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             ends.add(message.partition())
         else:
             found.append(message)

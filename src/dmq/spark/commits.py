@@ -35,7 +35,10 @@ from dmq.spark.transactions import Standing, Transaction, Transactions
 
 SPARE_SHARE = 10
 """A transaction must have a tenth of its time left when it is decided, for a restart of the driver."""
-SETTLE_PATIENCE_S = 10.0
+SETTLE_PATIENCE_S = 60.0
+"""How long a job waits for its rows to be seen. They are committed already; disks may be slow."""
+STRAGGLERS_S = 3.0
+"""How long tasks of a failed job may go on: Spark waits 2 s (spark.python.task.killTimeout)."""
 ABANDONED_MS = 60_000
 """A job's decision that is this old without an end has lost its driver."""
 JOB = "job-"
@@ -107,9 +110,7 @@ class Committer:
             self.transactions.abort(transaction)
         if self._writing.run or self._writing.is_job:
             # Tasks of this run that told nobody. Another run's may be those of a newer driver.
-            own = f"{self._writing.ids}{self._writing.run}"
-            for standing in self._open(own):
-                self.transactions.abort(standing.transaction)
+            self._sweep_until_quiet(f"{self._writing.ids}{self._writing.run}")
 
     def last_decision(self) -> Decision | None:
         """What was decided last; nobody else decides from here on, until they take over."""
@@ -169,6 +170,19 @@ class Committer:
         ids = [i for i in self.transactions.open_ids(prefix) if i != self._writing.decider]
         return [each for each in self.transactions.standing(ids).values() if each.is_open]
 
+    def _sweep_until_quiet(self, prefix: str) -> None:
+        """Abort what tasks have open, and what those yet begin that have not heard of their end.
+
+        Spark calls `abort` while it still stops tasks. One that begins its transaction after a look
+        and is killed then would leave it open for as long as the time-out is.
+        """
+        deadline = time.monotonic() + STRAGGLERS_S
+        while time.monotonic() < deadline:
+            for standing in self._open(prefix):
+                self.transactions.abort(standing.transaction)
+                deadline = time.monotonic() + STRAGGLERS_S
+            time.sleep(0.1)
+
     def settle(self, ids: list[str]) -> None:
         """Wait until the ends are in all partitions, so that whoever reads next sees the rows."""
         deadline = time.monotonic() + SETTLE_PATIENCE_S
@@ -176,6 +190,9 @@ class Committer:
             if all(each.is_settled for each in self.transactions.standing(ids).values()):
                 return
             time.sleep(0.005)
+        _log.warning(
+            "committed, but readers do not see all rows yet: brokers are slow to write ends"
+        )
 
     def _help_abandoned(self, decisions: dict[str, Decision]) -> None:
         """Carry out what a job has decided whose driver died over it: nobody else would."""
