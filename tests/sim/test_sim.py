@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from sim import mutants
-from sim.outcome import MANY, run_seed, unreached
+from sim.outcome import run_seed, unreached
 from sim.world import World
 
 JOBS = 2
-SEEDS = MANY["replicas"]
+SEEDS = 300
 
 
 def known_seeds() -> list[int]:
