@@ -2,7 +2,8 @@
 
 Owns the rules: a digest that differs twice brings the lists; a group whose believed leader does not claim
 it is leaderless at once; a follower that does not know its leader is reminded; a peer's answer to a
-heartbeat renews our leases with it only if it follows us wherever we lead it. Lists that did not
+heartbeat renews our leases with it only if it follows us wherever we lead it. A peer that we don't
+hear may hear us, and can't ask: it is told the list unasked. Lists that did not
 help are not sent again at once: one side may lack a group that the metadata have not brought yet. Long
 lists are sent less often: while a broker that was started again opens thousands of groups, the digests
 differ with every heartbeat, and the lists would be all that is done.
@@ -12,7 +13,7 @@ Called by node.py.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dmq.broker.multiraft.frames import GroupKey, Heartbeat, Table
+from dmq.broker.multiraft.frames import Digest, GroupKey, Heartbeat, Table
 from dmq.broker.multiraft.links import Link, PeerLinks
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender
@@ -51,6 +52,10 @@ class Talk:
     def beat(self, link: Link, sync_ms: int, now: int) -> None:
         leads, follows = self._tables.leads(link.peer), self._tables.follows(link.peer)
         self._sender.beat(link, Heartbeat(now, link.echo, sync_ms, leads, follows))
+        if not link.is_live and self._is_worth_a_list(link, (leads, follows), now):
+            # Else a follower of ours that we don't hear would hold on to us after we gave up.
+            self._sender.table(link, self._tables.table(link.peer, wants_reply=False))
+            self._count("told unasked")
 
     def introduce(self, link: Link) -> None:
         """A session began: all that we lead and follow."""
@@ -68,14 +73,19 @@ class Talk:
         link.mismatches += 1
         if link.mismatches < 2:
             return
-        digests = (beat.follows, beat.leads, leads, follows)
+        if self._is_worth_a_list(link, (beat.follows, beat.leads, leads, follows), now):
+            self._sender.table(link, self._tables.table(link.peer, wants_reply=True))
+            self._count("digest mismatch")
+
+    def _is_worth_a_list(self, link: Link, digests: tuple[Digest, ...], now: int) -> bool:
+        """Whether the last list was sent long enough ago, or said something else. Notes that one is."""
         pause_ms = self._again_ms
         if digests != link.exchanged_digests:
             pause_ms = min(pause_ms, sum(digest.groups for digest in digests) // GROUPS_PER_MS)
-        if now - link.exchanged_at >= pause_ms:
-            link.exchanged_at, link.exchanged_digests = now, digests
-            self._sender.table(link, self._tables.table(link.peer, wants_reply=True))
-            self._count("digest mismatch")
+        if now - link.exchanged_at < pause_ms:
+            return False
+        link.exchanged_at, link.exchanged_digests = now, digests
+        return True
 
     def on_table(self, link: Link, table: Table, find: Find) -> list[Verdict]:
         """What groups must hear after this, in order."""

@@ -217,6 +217,20 @@ def test_a_one_way_cut_costs_a_leader_its_majority() -> None:
     world.until(lambda: old.replica.core.role is Role.FOLLOWER, 5000)
 
 
+def test_a_follower_that_its_leader_can_not_hear_learns_that_it_leads_no_more() -> None:
+    """It hears its former leader's heartbeats, so it would refuse its vote to all others for ever."""
+    world = World(3)
+    old = world.elected()
+    unheard, apart = world.others(old)
+    world.cut(unheard.number, old.number, is_one_way=True)
+    world.cut(apart.number, old.number)
+    world.until(lambda: not old.replica.is_leader, 5000)
+    world.until(lambda: unheard.replica.is_leader or apart.replica.is_leader, 2000)
+    before = old.node.counts["told unasked"]
+    world.pass_time(4000)
+    assert old.node.counts["told unasked"] - before <= 2 * 2, "not with every heartbeat"
+
+
 def test_one_voter_that_can_not_hear_the_leader_disturbs_nobody() -> None:
     world = World(3)
     leader = world.elected()
