@@ -119,14 +119,14 @@ def _request(topic: str, partition: int, data: bytes) -> ProduceRequest:
 
 
 @contextmanager
-def session(judge: Connector, folder: Path) -> Iterator[Any]:
-    """Spark on two cores with the connector's jars."""
+def session(judge: Connector | None, folder: Path) -> Iterator[Any]:
+    """Spark on two cores, with the connector's jars if there is something to compare with."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").appName("dmq-bench")
     settings = {
-        "spark.jars": judge.spark_jars,
+        "spark.jars": judge.spark_jars if judge else "",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
