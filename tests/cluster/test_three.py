@@ -158,4 +158,10 @@ def test_a_wiped_broker_comes_back_and_a_new_one_takes_over(cluster: Cluster) ->
     for seen in views.values():
         assert all(victim not in each.replicas for each in seen.partitions)
     writer.write()
+
+    founder = next(node for node in (1, 2, 3) if node != victim)
+    cluster.kill(founder)
+    cluster.restart(founder, wiped=True)  # One that it was founded with is gone.
+    cluster.wait_ready(PATIENCE_S, in_sync=True)
+    writer.write()
     writer.read()

@@ -66,6 +66,7 @@ class Cluster:
         self._network: Network = Direct()
         self._leash: Leash | None = None
         self._members: dict[int, Member] = {}
+        self._founders: list[Member] = []
         self._cuts: set[tuple[int, int]] = set()
         self.folder: Path = self._given_dir or Path()
         """Data and logs of the brokers: broker-1, broker-1.log and so on."""
@@ -85,7 +86,7 @@ class Cluster:
             self._network = _make_network(self._network_name)
             for command in self._network.cleanup():
                 self._leash.run_at_end(command)
-            members = [self._new_member() for _ in range(self._count)]
+            self._founders = members = [self._new_member() for _ in range(self._count)]
             for member in members:
                 member.node = member.place.slot
                 self._members[member.node] = member
@@ -369,11 +370,10 @@ class Cluster:
 
     def _way_in(self, member: Member) -> dict[str, Any]:
         """How it finds the others. A directory that is not empty knows them already."""
-        slot = member.place.slot
-        if slot <= self._count:
-            founders = [m for m in self._members.values() if m.place.slot <= self._count]
-            peers = [f"{m.place.slot}@{_address(m)}" for m in founders]
-            return {"node.id": slot, "cluster.peers": ",".join(peers)}
+        # Once a founder has left, an emptied one could wait for it for ever, or found anew: it joins.
+        if member in self._founders and all(m in self._members.values() for m in self._founders):
+            peers = [f"{m.place.slot}@{_address(m)}" for m in self._founders]
+            return {"node.id": member.place.slot, "cluster.peers": ",".join(peers)}
         others = [m for m in self._members.values() if m is not member and m.is_running]
         assigned = {"node.id": member.node} if member.node else {}
         return {**assigned, "cluster.join": ",".join(_address(m) for m in others)}

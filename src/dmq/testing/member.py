@@ -127,7 +127,9 @@ class Member:
             error = self.failure(f"did not stop within {patience_s:.0f} s")
             self.kill()
             raise error from None
-        if code != 0:
+        # A process that is told to stop before it has come to listen for that ends on the spot.
+        was_early = code == -signal.SIGTERM and self._ready_facts() is None
+        if code != 0 and not was_early:
             raise self.failure(f"ended with {code} when it was told to stop")
 
     def kill(self) -> None:
