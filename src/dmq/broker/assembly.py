@@ -115,9 +115,11 @@ class Assembly:
         self.metadata = MachineHost(
             self.machine,
             replica,
+            me=self.node.me,
             reset=self.machine.reset,
             on_committed=self.changes.committed,
             now=self.clocks.steady,
+            timers=self.node.timers,
         )
         self._serve(ground)
 

@@ -4,7 +4,8 @@ Owns the order of things (SPEC §7). On the leader `handle` sees the newest stat
 as one batch and applied at once; every answer, also an empty one, leaves when the position that the
 state had is committed. A follower applies what is committed, so that it can take over at once. A machine
 that has applied what the log no longer holds, or what a deposed leader can't vouch for, is loaded anew.
-Never interprets a command or a record.
+Bytes that rotted are never applied: the replica leads no more until its group has repaired them, and a
+broker that has the only copy stops. Never interprets a command or a record.
 """
 
 import logging
@@ -14,12 +15,14 @@ from functools import partial
 from typing import TypeVar
 
 from dmq.broker.answer import Answer
+from dmq.broker.multiraft.cargo import read_piece
 from dmq.broker.multiraft.replica import NotLeaderError, Replica
-from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
+from dmq.broker.timers import Timers
+from dmq.errors import DmqError, ErrorCode, FatalStorageError, KafkaError, StorageError
 from dmq.machines.machine import Command, Machine
 from dmq.machines.machine import Record as MachineRecord
-from dmq.records import Record, build_batch, iterate, scan
-from dmq.types import Millis
+from dmq.records import Record, build_batch, check_crc, iterate, scan
+from dmq.types import Millis, Voter
 
 R = TypeVar("R")
 
@@ -53,18 +56,22 @@ class MachineHost:
         machine: Machine,
         replica: Replica,
         *,
+        me: Voter,
         reset: Callable[[], None],
         on_committed: OnCommitted,
         now: Callable[[], int],
+        timers: Timers,
     ) -> None:
         self.machine = machine
         self.replica = replica
+        self._me = me
         self.applied = replica.log_start_offset
         """The machine has seen all records below this offset."""
         self._reset = reset
         """Makes the machine one that has seen no record."""
         self._on_committed = on_committed
         self._now = now
+        self._timers = timers
         self._pending: deque[tuple[int, list[MachineRecord]]] = deque()
         """(end offset, records) that the leader applied before they were committed."""
         self._was_leader = False
@@ -112,33 +119,60 @@ class MachineHost:
         self._pending.clear()  # All that is committed was announced before.
 
     def _apply_up_to(self, end: int) -> None:
-        """Apply what the log holds; it reads from the loop: at start and on followers."""
+        """Apply what the log holds; it reads from the loop: at start and on followers.
+
+        Raises FatalStorageError if it can't be read, and nobody else has it.
+        """
         while self.applied < end:
-            before = self.applied
-            slices = self.replica.log.read(before, LOAD_BYTES, end, whole_first_batch=True)
-            for piece in slices:
-                self._apply_batches(piece.pread())
-            if self.applied > before:
-                continue
-            assert not slices, "the machine's log can't be read to its end"
-            if self.replica.log.staged_bytes:
+            if self.replica.core.is_damaged:
+                self._check_others_have_it("bytes of it are bad or missing")
+                return  # We are told when they are good again.
+            try:
+                piece = read_piece(self.replica.log, self.applied, end, LOAD_BYTES)
+            except StorageError as error:
+                log.error("the metadata log can't be read, %r: %s", self.replica, error)
+                self._check_others_have_it(str(error))
+                # Later: we may be called in the middle of the replica's own turn.
+                self._timers.at(self._now(), partial(self._note_damage, error))
+                return
+            if piece.stop == self.applied:
                 return  # No turn has written it yet; we are told when one has.
-            self.applied = end  # Compaction left nothing between here and the end.
+            self._apply_batches(piece.data)
+            self.applied = max(self.applied, piece.stop)  # Compaction may have left less.
+
+    def _check_others_have_it(self, problem: str) -> None:
+        if self.replica.core.voters == (self._me,):
+            raise FatalStorageError(
+                f"the metadata log is damaged and this broker has the only copy: {problem}. "
+                f"Restore the data directory from a backup; or keep it aside for its records "
+                f"(logs/) and begin with an empty one"
+            )
+
+    def _note_damage(self, error: StorageError) -> None:
+        if not self.replica.is_retired:
+            self.replica.note_damage(error, self._now())
 
     def everything(self) -> Iterator[MachineRecord]:
-        """All records of the log, committed or not: for hints, not for facts."""
+        """All records of the log that are readable, committed or not: for hints, not for facts."""
         offset, end = self.replica.log_start_offset, self.replica.log_end_offset
         while offset < end:
             before = offset
-            for piece in self.replica.log.read(offset, LOAD_BYTES, end, whole_first_batch=True):
-                data = piece.pread()
+            for data in self._unchecked(offset, end):
                 for position, header in scan(data):
                     offset = max(offset, header.next_offset)
-                    if not header.is_control:
+                    if not header.is_control and check_crc(data, position, header):
                         for record in iterate(data, position, header):
                             yield MachineRecord(record.key or b"", record.value)
             if offset == before:
                 return
+
+    def _unchecked(self, offset: int, end: int) -> list[bytes]:
+        try:
+            slices = self.replica.log.read(offset, LOAD_BYTES, end, whole_first_batch=True)
+            return [piece.pread() for piece in slices]
+        except StorageError as error:
+            log.warning("the metadata log can't be read on from offset %d: %s", offset, error)
+            return []
 
     def _apply_batches(self, data: bytes) -> None:
         for position, header in scan(data):

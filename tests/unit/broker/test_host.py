@@ -6,7 +6,7 @@ from fakes.disk import FakeDisk
 
 from dmq.broker.admin import NewTopic
 from dmq.broker.answer import Answer
-from dmq.errors import ErrorCode, KafkaError
+from dmq.errors import ErrorCode, FatalStorageError, KafkaError
 from dmq.types import NIL_UUID
 
 
@@ -128,3 +128,16 @@ def test_what_was_read_is_read_again_if_the_disk_refused_it(broker: FakeBroker) 
     broker.service.answer_settled(lambda: list(broker.machine.state.topics), told.append)
     broker.turn()
     assert told == [["t"]]
+
+
+def test_a_broker_with_the_only_copy_of_rotten_metadata_does_not_start(broker: FakeBroker) -> None:
+    broker.create("precious")
+    metadata = broker.metadata.replica.log
+    broker.store.request_flush(metadata)
+    broker.turn()
+    name = metadata.segments_list[-1].name()
+    file = broker.disk.open(name)
+    broker.store.close(broker.now)
+    broker.disk.flip(name, file.read_at(0, file.size()).index(b"precious"))
+    with pytest.raises(FatalStorageError, match=r"only copy.*fails its CRC.*backup"):
+        FakeBroker(broker.disk)

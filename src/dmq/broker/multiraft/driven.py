@@ -506,6 +506,8 @@ class Driven:
         self.core.repaired(now)
         self.count("repaired")
         self._perform(now)
+        if self.watch is not None:
+            self.watch.moved()  # It may have waited for these bytes, and nothing else need move.
         self._host.touched(self, now)
 
 

@@ -56,9 +56,11 @@ class Hosts:
         return MachineHost(
             machine,
             broker.replica,
+            me=broker.me,
             reset=machine.reset,
             on_committed=lambda records: told.extend(record.key for record in records),
             now=lambda: world.now,
+            timers=broker.node.timers,
         )
 
     def put(self, broker: Broker, word: bytes) -> Answer[int]:
@@ -127,6 +129,43 @@ def test_a_new_leader_has_applied_the_whole_log_before_it_handles_anything() -> 
     answer = hosts.put(new, b"d")
     world.pass_time(300)
     assert answer.get() == 3
+
+
+def rot(broker: Broker, word: bytes) -> None:
+    """A bit of this word flips: only a CRC can tell."""
+    name = broker.replica.log.segments_list[0].name()
+    file = broker.disk.open(name)
+    broker.disk.flip(name, file.read_at(0, file.size()).index(word))
+
+
+@pytest.mark.parametrize("is_leader", [False, True])
+def test_rotten_records_are_repaired_and_then_applied(is_leader: bool) -> None:
+    """As at a start: the machine has seen nothing, its log is read from the beginning."""
+    world = World(3)
+    old = world.elected()
+    hosts = Hosts(world)
+    for word in (b"first", b"second", b"third"):
+        hosts.put(old, word)
+        world.pass_time(300)
+    bad = old if is_leader else world.others(old)[0]
+    for broker in world.brokers.values():
+        broker.store.request_flush(broker.replica.log)
+    world.pass_time(300)
+    rot(bad, b"second")
+    hosts.machines[bad] = Words()
+    hosts.hosts[bad] = hosts._host(world, bad)
+    hosts.hosts[bad].moved()
+    assert hosts.machines[bad].seen == [], "not a record of a piece of which one is bad"
+    refused = hosts.put(bad, b"refused")
+    with pytest.raises(NotLeaderError):
+        refused.get()
+    world.until(lambda: hosts.machines[bad].seen == [b"first", b"second", b"third"])
+    assert bad.node.counts["damaged"] == bad.node.counts["repaired"] == 1
+    world.until(lambda: any(broker.replica.is_leader for broker in world.brokers.values()))
+    answer = hosts.put(world.leader(), b"next")
+    world.pass_time(500)
+    assert answer.get() == 3
+    assert hosts.machines[bad].seen[-1] == b"next"
 
 
 # --- producers ------------------------------------------------------------------------------------
