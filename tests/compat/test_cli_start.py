@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,18 @@ def test_up_is_usable_at_once_and_leaves_nothing(start: Any, number: int) -> Non
     assert code == 0
     assert "Traceback" not in err
     assert not Path(ready["data_dir"]).exists()
+
+
+def test_told_to_stop_again_and_again_it_stops_as_if_told_once(start: Any, tmp_path: Path) -> None:
+    process = start("serve", "--json", "--port", "0", "--data", str(tmp_path / "data"))
+    process.ready()
+    deadline = time.monotonic() + 60
+    while process.child.poll() is None and time.monotonic() < deadline:
+        process.child.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+    code, _, err = process.end()
+    assert code == 0, err
+    assert "Traceback" not in err
 
 
 def test_the_banner_names_address_data_and_time(start: Any, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ log = logging.getLogger("dmq")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """glibc's names for two of its rules (malloc.h)."""
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 EXIT_FAILED = 70
 """The broker stopped itself because it could no longer keep its promises (sysexits' EX_SOFTWARE)."""
@@ -132,7 +133,7 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
     began = time.monotonic()
     loop = asyncio.get_running_loop()
     wanted = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, wanted.set)
     runtime = await start_broker(config)
     fail_on_bugs(runtime)
@@ -140,6 +141,9 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
     on_ready(ready_of(runtime, time.monotonic() - began))
     await _first_of(wanted, runtime.stopped)
     await runtime.stop()
+    for number in _STOP_SIGNALS:  # Told again on its last steps, it would look as if it was killed.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     return EXIT_FAILED if runtime.failure is not None else 0
 
 
