@@ -18,6 +18,7 @@ from dmq.spark.commits import JOB, Committer, Writing
 from dmq.spark.decisions import Decision, FencedError
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.routing import Target
+from dmq.spark.sink import write_task
 from dmq.spark.sink_options import Columns, SinkOptions
 from dmq.spark.transactions import LostTransactionError, Transaction
 from dmq.spark.writer import TaskWriter
@@ -190,6 +191,44 @@ def test_a_swept_task_cannot_go_on_writing(sink: Sink) -> None:
     eventually(lambda: sink.are_over(lost), "aborted", 10)
     with pytest.raises(LostTransactionError):
         transactions.end(lost, commit=True)
+
+
+@pytest.mark.parametrize("name", ["a-stream-", JOB])
+def test_an_attempt_that_begins_when_the_batch_is_over_leaves_nothing_open(
+    name: str, servers: str, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(servers, cluster, topic, f"{name}{uuid.uuid4()}")
+    run = "" if name == JOB else "r1"
+    taken: list[str] = []
+
+    def late_rows() -> Iterator[pa.RecordBatch]:
+        sink.driver(run).commit(0, [sink.task(run, "won")])
+        for word in ("lost", "never written"):
+            taken.append(word)
+            yield pa.record_batch([pa.array([word])], names=["value"])
+
+    monkeypatch.setattr("dmq.spark.writer.LATE_S", 0.0)
+    monkeypatch.setattr("dmq.spark.writer.GROUP_BYTES", 1)
+    options = SinkOptions.of({"kafka.bootstrap.servers": servers, "topic": topic})
+    written = write_task(options, Columns(value=0), sink.writing(run), 0, late_rows())
+    assert (written.rows, written.transaction) == (0, None)
+    assert taken == ["lost", "never written"], "Spark's input is read to its end"
+    transactions = sink.driver(run).transactions
+    eventually(lambda: not transactions.open_ids(sink.writing(run).ids), "all is ended", 10)
+    assert sink.read() == ["won"]
+
+
+def test_an_attempt_that_begins_late_in_a_batch_that_goes_on_is_a_part_of_it(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink.driver("r1").commit(0, [sink.task("r1", "before")])
+    monkeypatch.setattr("dmq.spark.writer.LATE_S", 0.0)
+    options = SinkOptions.of({"kafka.bootstrap.servers": sink.servers, "topic": sink.topic})
+    rows = iter([pa.record_batch([pa.array(["late"])], names=["value"])])
+    written = write_task(options, Columns(value=0), sink.writing("r1"), 1, rows)
+    assert written.transaction is not None
+    sink.driver("r1").commit(1, [written.transaction])
+    eventually(lambda: sink.read() == ["before", "late"], "both are there", 10)
 
 
 def test_a_sweep_ends_what_it_noted_and_not_what_came_later(sink: Sink) -> None:

@@ -19,6 +19,9 @@ committed a batch when 6 looked, and whatever tasks of a newer driver had open t
 batch, which is decided. And the sweep ends exactly what was noted, by epoch, not what the same ids
 do later.
 
+A task that the driver no longer waits for may open its transaction after 6. Once that is done it calls
+`is_over`, which finds what 4 has written: so of the two, one sees the other.
+
 `Committer.abort` may come after 4 (Spark calls it when a commit failed in its middle). So it takes over
 and looks first, and carries a decision out rather than undo it.
 """
@@ -69,6 +72,27 @@ class Writing:
     def is_job(self) -> bool:
         """Is it decided once, and then never again?"""
         return self.query.startswith(JOB)
+
+
+def is_over(cluster: Cluster, writing: Writing, batch: int) -> bool:
+    """Has a driver ended this batch, so that a task that is still at it is one too many?
+
+    A job's driver takes the decider's id only when it has heard of all tasks; what it decides does not
+    stay in the log. A stream's decision is in the log, if its decider is not in the middle of it.
+    """
+    transactions = Transactions(cluster)
+    deadline = time.monotonic() + SETTLE_PATIENCE_S
+    while True:
+        decider = transactions.standing([writing.decider]).get(writing.decider)
+        if decider is None:
+            return False
+        if writing.is_job:
+            return True
+        if decider.is_open or decider.is_settled or time.monotonic() > deadline:
+            break
+        time.sleep(0.005)
+    last = DecisionLog(cluster).read().get(writing.query)
+    return last is not None and last.batch >= batch
 
 
 class Committer:

@@ -16,11 +16,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from dmq.spark.shipping import Shipped
+
 if TYPE_CHECKING:
     from dmq.spark.options import SourceOptions
 
 
-class DmqDataSource(DataSource):
+class DmqDataSource(Shipped, DataSource):
     """Topics of a dmq or Kafka cluster, to read and to write, in batches and streams."""
 
     @classmethod

@@ -23,13 +23,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from dmq.spark.cluster import Cluster
-from dmq.spark.commits import JOB, Committer, Writing
+from dmq.spark.commits import JOB, Committer, Writing, is_over
 from dmq.spark.decisions import DecisionLog
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.identities import IDENTITIES
+from dmq.spark.shipping import Shipped
 from dmq.spark.sink_options import Columns, SinkOptions
 from dmq.spark.transactions import Transaction
-from dmq.spark.writer import TaskWriter
+from dmq.spark.writer import OvertakenError, TaskWriter
 
 QUERY = "sql.streaming.queryId"
 BATCH = "streaming.sql.batchId"
@@ -73,7 +74,7 @@ def stream_writer(
     return StreamSink(checked, Columns.of(schema, checked))
 
 
-class BatchSink(DataSourceArrowWriter):
+class BatchSink(Shipped, DataSourceArrowWriter):
     """A job: all of its rows become visible together, or none."""
 
     def __init__(self, options: SinkOptions, columns: Columns) -> None:
@@ -99,7 +100,7 @@ class BatchSink(DataSourceArrowWriter):
                 committer.abort(0, _transactions(messages))
 
 
-class StreamSink(DataSourceStreamArrowWriter):
+class StreamSink(Shipped, DataSourceStreamArrowWriter):
     """A micro-batch: written once, whatever dies and is run again."""
 
     def __init__(self, options: SinkOptions, columns: Columns) -> None:
@@ -117,8 +118,7 @@ class StreamSink(DataSourceStreamArrowWriter):
             raise SparkSourceError("Spark does not tell which query and batch this is")
         writing = Writing(self._options.prefix, query, run)
         if self._options.is_exactly_once and _is_decided(self._options, writing, batch):
-            for _ in iterator:
-                pass
+            _drain(iterator)
             return Written(writing)
         return write_task(self._options, self._columns, writing, batch, iterator)
 
@@ -142,9 +142,18 @@ def write_task(
 ) -> Written:
     """Write the rows of a task, in a transaction of its own unless at-least-once is enough."""
     id_ = IDENTITIES.take(_beginning(writing), batch) if options.is_exactly_once else None
-    writer = TaskWriter(options, columns, id_)
-    writer.write(rows)
+    writer = TaskWriter(options, columns, id_, lambda cluster: is_over(cluster, writing, batch))
+    try:
+        writer.write(rows)
+    except OvertakenError:
+        _drain(rows)
+        return Written(writing)
     return Written(writing, writer.rows, writer.transaction)
+
+
+def _drain(rows: Iterator[Any]) -> None:
+    for _ in rows:
+        pass
 
 
 def _beginning(writing: Writing) -> str:

@@ -19,11 +19,12 @@ from dmq.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from dmq.spark.planning import Range, ranges_between, split
 from dmq.spark.reader import RangePartition, read_partition
 from dmq.spark.schema import check_schema
+from dmq.spark.shipping import Shipped
 
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Shipped, DataSourceReader):
     """Reads what lies between two sets of offsets, once."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

@@ -35,6 +35,7 @@ from dmq.spark.options import LATEST, Bound, SourceOptions
 from dmq.spark.planning import backlog, limited, limited_by_weight, ranges_between, split
 from dmq.spark.reader import RangePartition, read_partition
 from dmq.spark.schema import check_schema
+from dmq.spark.shipping import Shipped
 from dmq.spark.weights import bytes_per_offset
 
 NO_LIMIT = 2**63 - 1
@@ -43,7 +44,7 @@ LOOK_AGAIN_S = 0.2
 log = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics in micro-batches, each between two sets of offsets."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

@@ -2,12 +2,16 @@
 
 Owns the task's transaction until its last row is acknowledged; then the driver ends it. A task that
 fails aborts its own. Never decides anything.
+
+An attempt that Spark no longer waits for (another one won, its executor is thought lost) may begin its
+transaction after the driver's last look for such. So one that begins late asks, as soon as its
+transaction can be seen, whether the batch is over: either it finds the end, or the driver finds it.
 """
 
 import contextlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -31,18 +35,35 @@ GROUP_BYTES = 16 << 20
 """Rows are sorted and encoded this many bytes at a time: enough for whole record batches."""
 TOPIC_PATIENCE_S = 10.0
 """How long a topic may take to be made by the first write to it."""
+LATE_S = 0.1
+"""A task that begins its transaction later than this may have been overtaken. Spark begins no second
+attempt earlier (spark.speculation.minTaskRuntime)."""
 DESCRIBE_CONFIGS = 32
 _TOPIC_RESOURCE = 2
+
+
+class OvertakenError(DmqError):
+    """The batch is over: nobody waits for this attempt."""
+
+
+def _never(_: Cluster) -> bool:
+    return False
 
 
 class TaskWriter:
     """Writes the rows of one task."""
 
     def __init__(
-        self, options: SinkOptions, columns: Columns, transactional_id: str | None
+        self,
+        options: SinkOptions,
+        columns: Columns,
+        transactional_id: str | None,
+        is_over: Callable[[Cluster], bool] = _never,
     ) -> None:
         self._options = options
         self._id = transactional_id
+        self._is_over = is_over
+        self._made_at = time.monotonic()
         self._cluster = Cluster(options.settings)
         self._transactions = Transactions(self._cluster)
         self._router = Router(
@@ -58,7 +79,10 @@ class TaskWriter:
         self.rows = 0
 
     def write(self, batches: Iterable[Any]) -> None:
-        """All rows, until every one is acknowledged. What was written is aborted if that fails."""
+        """All rows, until every one is acknowledged. What was written is aborted if that fails.
+
+        Raises OvertakenError, with nothing written, if the batch is over.
+        """
         try:
             for group in grouped(batches):
                 self._write(group)
@@ -126,6 +150,12 @@ class TaskWriter:
             new = [target for target in targets if target not in self._sequences]
             if new:
                 self._transactions.add(self.transaction, new)
+            if not self._sequences and time.monotonic() - self._made_at > LATE_S:
+                self._look()
+
+    def _look(self) -> None:
+        if self._is_over(self._cluster):
+            raise OvertakenError(f"{self._id}: the batch is over")
 
     def _give_up(self) -> None:
         if self.transaction is not None:
