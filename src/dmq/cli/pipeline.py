@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dmq.cli import pipeline_audit, pipeline_land, pipeline_run
+from dmq.cli import pipeline_audit, pipeline_land, pipeline_package, pipeline_run
 from dmq.cli.command import command
 from dmq.cli.completing import topic_names
 from dmq.cli.exits import CommandError, usage
@@ -149,5 +149,5 @@ def _guessed(session: Session, topic: str) -> str | None:
     return schema
 
 
-for part in (pipeline_run, pipeline_land, pipeline_audit):
+for part in (pipeline_run, pipeline_land, pipeline_audit, pipeline_package):
     app.registered_commands += part.app.registered_commands

@@ -1,0 +1,126 @@
+"""The source and the sink on a real Spark cluster, over three brokers: clients of Connect, executors that
+die, attempts that are overtaken, workers without dmq."""
+
+import collections
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dmq.spark.pipelines.packing import pack
+from dmq.testing import Cluster
+from tests.spark.cluster.bare import bare_python
+from tests.spark.cluster.connect import ROOT, ConnectServer, application, submit
+from tests.spark.cluster.standalone import Standalone, environment
+from tests.spark.feeding import create, numbered, produce, topic_name
+from tests.spark.kills.running import committed, nothing_is_open
+
+RECORDS = 4_000
+PARTITIONS = 4
+SUBMIT_S = 300.0
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.5",
+}
+PAIRS = numbered(RECORDS)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Brokers with a topic of numbered records, and a Spark cluster."""
+
+    servers: str
+    source: str
+    spark: Standalone
+
+    def new_sink(self) -> str:
+        return create(self.servers, topic_name("out"), 3)
+
+    def judge(self, sink: str, times: int = 1) -> None:
+        """All records are in the topic, so many times; and nobody waits for a transaction's end."""
+        found = collections.Counter(committed(self.servers, sink))
+        assert found == collections.Counter(dict.fromkeys(PAIRS, times))
+        nothing_is_open(self.servers)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    starting = Standalone(tmp_path_factory.mktemp("standalone"))
+    with starting as spark, Cluster(3, network="direct") as brokers:
+        source = create(brokers.bootstrap, topic_name("in"), PARTITIONS)
+        produce(brokers.bootstrap, source, PAIRS)
+        yield Place(brokers.bootstrap, source, spark)
+
+
+@pytest.fixture(scope="module")
+def server(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    folder = tmp_path_factory.mktemp("connect")
+    with ConnectServer(folder, place.spark.url, SPECULATION) as running:
+        yield running
+
+
+def run(server: ConnectServer, job: str, place: Place, sink: str, folder: Path) -> str:
+    return server.run(job, servers=place.servers, source=place.source, sink=sink, folder=folder)
+
+
+def test_a_client_of_connect_reads_and_writes_topics(
+    server: ConnectServer, place: Place, tmp_path: Path
+) -> None:
+    sink = place.new_sink()
+    assert run(server, "copy", place, sink, tmp_path).split() == [str(RECORDS), str(RECORDS)]
+    place.judge(sink, times=2)  # A job has written them, and a stream.
+
+
+@pytest.mark.crash
+def test_an_executor_that_dies_in_mid_write_costs_no_record_and_doubles_none(
+    server: ConnectServer, place: Place, tmp_path: Path
+) -> None:
+    sink = place.new_sink()
+    before = {each.pid for each in place.spark.executors()}
+    run(server, "kill", place, sink, tmp_path)
+    assert (tmp_path / "killed").exists(), "no executor was killed"
+    assert before - {each.pid for each in place.spark.executors()}, "all executors live"
+    place.judge(sink)
+
+
+@pytest.mark.parametrize("job", ["late-begin", "late-flush", "late-job"])
+def test_an_attempt_that_a_speculative_one_overtakes_writes_nothing_and_leaves_nothing_open(
+    job: str, server: ConnectServer, place: Place, tmp_path: Path
+) -> None:
+    sink = place.new_sink()
+    run(server, job, place, sink, tmp_path)
+    assert (tmp_path / "slow").exists(), "no attempt was slow"
+    place.judge(sink)
+
+
+def submitted(
+    place: Place, folder: Path, sink: str, *arguments: str, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """A job with a Python that lacks dmq, on the driver's machine and on the workers'."""
+    python = str(bare_python(folder / "bare"))
+    settings = application(folder) | {"spark.master": place.spark.url}
+    job = str(ROOT / "tests" / "spark" / "cluster" / "job.py")
+    command = submit(settings, *arguments, job, place.servers, place.source, sink)
+    return subprocess.run(
+        command, env=environment(PYSPARK_PYTHON=python, **env), timeout=SUBMIT_S, text=True,
+        capture_output=True, cwd=folder, start_new_session=True,
+    )  # fmt: skip
+
+
+def test_executors_without_dmq_say_how_to_get_it(place: Place, tmp_path: Path) -> None:
+    source = str(ROOT / "src")  # Only the driver has it.
+    ended = submitted(place, tmp_path, place.new_sink(), PYTHONPATH=source)
+    assert ended.returncode != 0
+    assert "has no module 'dmq'; install it there" in ended.stderr, ended.stderr[-8000:]
+    assert "--py-files dmq.zip" in ended.stderr
+
+
+def test_dmq_goes_with_a_job_as_py_files(place: Place, tmp_path: Path) -> None:
+    pack(tmp_path / "dmq.zip")
+    sink = place.new_sink()
+    ended = submitted(place, tmp_path, sink, "--py-files", str(tmp_path / "dmq.zip"))
+    assert ended.returncode == 0, ended.stderr[-8000:]
+    place.judge(sink)
