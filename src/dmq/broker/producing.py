@@ -185,6 +185,8 @@ class ProducerBook:
             if load is not None:
                 load.hold(log_start)
         if self._state is not None:
+            # What commits the new start may commit batches too, and we are told of the start first.
+            self._state.committed(self._replica.core.commit)
             self._state.trim(log_start)
         if self._snapshots is None or self._kept_to(self._snapshots) >= log_start:
             return

@@ -52,13 +52,16 @@ class Books:
         return ProducerBook(broker.replica, aside, 10**9, snapshots)
 
     def append(self, broker: Broker, sequence: int, producer_id: int = 7) -> None:
+        self.begin(broker, sequence, producer_id)
+        self.world.pass_time(30)
+
+    def begin(self, broker: Broker, sequence: int, producer_id: int = 7) -> None:
         batch = idempotent(sequence, producer_id)
         header = read_header(batch)
         book = self.of[broker.number]
         assert book.check(header) is None
         append = broker.replica.append(batch, -1, -1, self.world.now)
         book.appended(header._replace(base_offset=append.base_offset), append.position)
-        self.world.pass_time(30)
 
     def keep(self) -> None:
         for book in self.of.values():
@@ -111,6 +114,23 @@ def test_a_leader_knows_producers_whose_batches_retention_took(world: World) -> 
     assert isinstance(verdict(books, new, 5), Duplicate)
     assert verdict(books, new, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert verdict(books, new, 6) is None
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_batches_that_commit_together_with_a_new_start_are_known(brokers: int) -> None:
+    world = World(brokers)
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(4):
+        books.append(old, sequence)
+    books.begin(old, 4)
+    books.trim(old, 4)  # In the same turn.
+    assert isinstance(verdict(books, old, 4), Duplicate)
+    assert [name.partition("-")[2] for name in old.disk.list(DIRECTORY)] == [f"{5:020d}.snap"]
+    if brokers > 1:
+        new = books.after(old)
+        assert isinstance(verdict(books, new, 4), Duplicate)
+        assert verdict(books, new, 5) is None
 
 
 def test_followers_take_note_of_what_is_deleted_before_they_had_a_look(world: World) -> None:
