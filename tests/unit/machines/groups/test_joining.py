@@ -79,6 +79,29 @@ def test_a_member_id_that_was_never_given_is_unknown() -> None:
     assert coordinator.join("nobody").error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_whose_session_ended_does_not_come_back_under_its_old_id() -> None:
+    """While the others rebalance without it, when they have, when nobody is left, after a failover."""
+    coordinator = Coordinator()
+    stays, gone = coordinator.stable(2)
+    coordinator.pass_time(9999)
+    coordinator.heartbeat(stays)
+    coordinator.pass_time(1)
+
+    def is_unknown(state: str) -> bool:
+        assert coordinator.group_state() == state
+        return bool(coordinator.join(gone.member_id).error is ErrorCode.UNKNOWN_MEMBER_ID)
+
+    assert is_unknown("PreparingRebalance")
+    assert coordinator.joined(coordinator.join(stays.member_id)).generation == 2
+    assert is_unknown("CompletingRebalance")
+    coordinator.pass_time(60_000)
+    assert is_unknown("Empty")
+    coordinator.fail_over()
+    assert is_unknown("Empty")
+    coordinator.stable(1)
+    assert is_unknown("Stable")
+
+
 def test_a_group_speaks_a_protocol() -> None:
     coordinator = Coordinator()
     refused = coordinator.join(protocols=())
