@@ -18,7 +18,6 @@ app = typer.Typer()
     "package",
     """
     dmq pipeline package dmq.zip && spark-submit --py-files dmq.zip job.py
-    dmq pipeline run sales --master spark://spark-1:7077 --conf spark.submit.pyFiles=dmq.zip
     """,
     cluster=False,
 )

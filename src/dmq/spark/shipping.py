@@ -26,8 +26,7 @@ def _arrive(packed: bytes) -> Any:
         if name in ("dmq", "pyspark_dmq"):
             what = (
                 "install it there (pip install 'dmq[spark]'), or send it with the job: make a file"
-                " with `dmq pipeline package dmq.zip`, and give --py-files dmq.zip to spark-submit,"
-                " or --conf spark.submit.pyFiles=dmq.zip"
+                " with `dmq pipeline package dmq.zip`, and give --py-files dmq.zip to spark-submit"
             )
         else:
             what = "dmq needs it there: install it on every host, --py-files is not enough"

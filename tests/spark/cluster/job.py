@@ -1,6 +1,6 @@
 """A job for `spark-submit`, as a user writes it: counts a topic's records, copies them to another.
 
-Imports nothing of dmq: whether its Python has that is what is tried.
+With `register` it takes dmq from `--py-files`; without, Spark has to find it.
 """
 
 import sys
@@ -9,8 +9,12 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    servers, source, sink = sys.argv[1:]
+    servers, source, sink, *how = sys.argv[1:]
     spark = SparkSession.builder.getOrCreate()
+    if "register" in how:
+        from dmq.spark.datasource import DmqDataSource
+
+        spark.dataSource.register(DmqDataSource)
     reader = spark.read.format("dmq").option("kafka.bootstrap.servers", servers)
     rows = reader.option("subscribe", source).load()
     writer = rows.select("key", "value").write.format("dmq")
