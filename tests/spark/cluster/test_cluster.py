@@ -97,7 +97,7 @@ def test_an_attempt_that_a_speculative_one_overtakes_writes_nothing_and_leaves_n
 
 
 def submitted(
-    place: Place, folder: Path, options: list[str], arguments: list[str], **env: str
+    place: Place, folder: Path, options: list[str], arguments: list[str]
 ) -> subprocess.CompletedProcess[str]:
     """A job with a Python that lacks dmq, on the driver's machine and on the workers'."""
     python = str(bare_python(folder / "bare"))
@@ -105,17 +105,9 @@ def submitted(
     job = str(ROOT / "tests" / "spark" / "cluster" / "job.py")
     command = submit(settings, *options, job, place.servers, place.source, *arguments)
     return subprocess.run(
-        command, env=environment(PYSPARK_PYTHON=python, **env), timeout=SUBMIT_S, text=True,
+        command, env=environment(PYSPARK_PYTHON=python), timeout=SUBMIT_S, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
     )  # fmt: skip
-
-
-def test_executors_without_dmq_say_how_to_get_it(place: Place, tmp_path: Path) -> None:
-    source = str(ROOT / "src")  # Only the driver has it.
-    ended = submitted(place, tmp_path, [], [place.new_sink()], PYTHONPATH=source)
-    assert ended.returncode != 0
-    assert "has no module 'dmq'; install it there" in ended.stdout, ended.stdout[-8000:]
-    assert "--py-files dmq.zip" in ended.stdout
 
 
 def test_dmq_goes_with_a_job_as_py_files(place: Place, tmp_path: Path) -> None:
