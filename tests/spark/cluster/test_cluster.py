@@ -86,7 +86,14 @@ def test_an_executor_that_dies_in_mid_write_costs_no_record_and_doubles_none(
     place.judge(sink)
 
 
-@pytest.mark.parametrize("job", ["late-begin", "late-flush", "late-job"])
+@pytest.mark.parametrize(
+    "job",
+    [
+        "late-begin",
+        pytest.param("late-flush", marks=pytest.mark.slow),
+        pytest.param("late-job", marks=pytest.mark.slow),
+    ],
+)
 def test_an_attempt_that_a_speculative_one_overtakes_writes_nothing_and_leaves_nothing_open(
     job: str, server: ConnectServer, place: Place, tmp_path: Path
 ) -> None:
@@ -110,6 +117,7 @@ def submitted(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_dmq_goes_with_a_job_as_py_files(place: Place, tmp_path: Path) -> None:
     pack(tmp_path / "dmq.zip")
     sink = place.new_sink()
