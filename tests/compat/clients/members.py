@@ -70,18 +70,24 @@ class ConfluentMember:
             "fetch.wait.max.ms": FETCH_WAIT_MS,
             "isolation.level": options.pop("isolation", "read_committed"),
         }
-        if how == "new":
+        session_ms = int(options.pop("session_ms", SESSION_MS))
+        if how == "new":  # The broker's group.consumer.session.timeout.ms is its session.
             config["group.protocol"] = "consumer"
         else:
             strategy = "cooperative-sticky" if how == "cooperative" else "range"
             config["partition.assignment.strategy"] = strategy
-            config["session.timeout.ms"] = SESSION_MS
+            config["session.timeout.ms"] = session_ms
             config["heartbeat.interval.ms"] = HEARTBEAT_MS
         if instance := options.pop("instance", None):
             config["group.instance.id"] = instance
         assert not options
+        self.revoked: set[int] = set()
+        """All that was taken from it since it joined."""
         self.consumer = Consumer(config)
-        self.consumer.subscribe([topic])
+        self.consumer.subscribe([topic], on_revoke=self._revoke)
+
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.revoked |= {one.partition for one in partitions}
 
     def poll(self) -> list[Seen]:
         found = []
@@ -123,7 +129,7 @@ class KafkaPythonMember:
             isolation_level=options.pop("isolation", "read_committed"),
             enable_auto_commit=False,
             partition_assignment_strategy=[strategy],
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=int(options.pop("session_ms", SESSION_MS)),
             heartbeat_interval_ms=HEARTBEAT_MS,
             fetch_max_wait_ms=FETCH_WAIT_MS,
         )
@@ -171,7 +177,7 @@ class AioMember:
             auto_offset_reset=options.pop("reset", "earliest"),
             isolation_level=options.pop("isolation", "read_committed"),
             enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=int(options.pop("session_ms", SESSION_MS)),
             heartbeat_interval_ms=HEARTBEAT_MS,
             fetch_max_wait_ms=FETCH_WAIT_MS,
         )
@@ -229,7 +235,7 @@ def _seen(batches: dict[Any, list[Any]]) -> list[Seen]:
 
 
 def join(kind: str, bootstrap: str, topic: str, group: str, **options: str) -> Member:
-    """A member of `kind`; options: reset, isolation, instance."""
+    """A member of `kind`; options: reset, isolation, instance, session_ms (of classic ones)."""
     if kind == "aiokafka":
         return AioMember(bootstrap, topic, group, "", **options)
     library, _, how = kind.rpartition("-")
