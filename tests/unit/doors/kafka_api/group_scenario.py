@@ -257,6 +257,7 @@ def play(world: World) -> list[str]:
     _modern_requests(player)
     _modern_members(player)
     _modern_static(player)
+    _expired(player)
     return player.lines
 
 
@@ -429,6 +430,38 @@ def _modern_static(on: Player) -> None:
     on.show("classic joins", on.join("q")[0], on.join("q", protocol_type="connect")[0])
 
 
+def _expired(on: Player) -> None:
+    """Members whose session ended come back under the id that they had: in an empty group, in one that
+    is being rebalanced because of it, in a stable one; and one that never used the id it was given."""
+    short = {"session_timeout_ms": 6000}
+    unused = on.ask(11, 9, on.join_request("y", **short)).member_id
+    stays = on.ask(11, 9, on.join_request("x")).member_id
+    second = on.world.connect()
+    on.join("x", stays, session_timeout_ms=30_000)
+    second.send(11, 9, on.join_request("x", **short))
+    gone = second.receive().member_id
+    second.send(11, 9, on.join_request("x", gone, **short))
+    on.show("second joins", second.is_waiting())
+    both = on.join("x", stays, session_timeout_ms=30_000), on.joined(second.receive())
+    on.show("both", *both)
+    on.show("sync", on.sync("x", 2, stays, {stays: b"1", gone: b"2"}), on.sync("x", 2, gone))
+    on.world.wait(7500)
+    on.show("one is gone", on.beat("x", 2, stays), on.describe("x")[:2])
+    on.show("it joins, preparing", on.join("x", gone, **short))
+    on.show("it never came", on.join("y", unused, **short))
+    on.show("the other goes on", on.join("x", stays, session_timeout_ms=30_000))
+    on.show("it joins, completing", on.join("x", gone, **short))
+    on.show("sync", on.sync("x", 3, stays, {stays: b"12"}))
+    on.show("it joins, stable", on.join("x", gone, **short))
+    on.show("it joins, differently", on.join("x", gone, protocols=(("zz", b""),)))
+    on.show("it goes on", on.beat("x", 2, gone), on.sync("x", 2, gone), on.commit("x", 2, gone))
+    on.show("it leaves", on.leave("x", (gone,)))
+    on.show("all leave", on.leave("x", (stays,)), on.describe("x")[:2])
+    on.show("it joins, empty", on.join("x", gone, **short), on.describe("x")[:2])
+    on.show("differently, empty", on.join("x", gone, protocols=(("zz", b""),), **short))
+    on.show("delete", on.delete("x"), on.join("x", gone, **short))
+
+
 # --- a real broker -------------------------------------------------------------------------------
 
 
@@ -480,7 +513,9 @@ class Broker:
         connection.send(19, 7, CreateTopicsRequest(topics, 9000))
         connection.receive()
         asked = FindCoordinatorRequest(key_type=0, coordinator_keys=["a"])
-        groups = DescribeGroupsRequest(["a", "b", "e", "k", "n", "new", "nope", "q", "s", ""])
+        groups = DescribeGroupsRequest(
+            ["a", "b", "e", "k", "n", "new", "nope", "q", "s", "x", "y", ""]
+        )
         for key, version, request in ((10, 4, asked), (15, 5, groups)):
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
