@@ -16,7 +16,7 @@ from dmq.broker.intake import Intake
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.waiting import ALL, FetchWaiter, OnAppended, ParkedAppend
 from dmq.broker.producing import ProducerBook
-from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.aborted import AbortedTxn
 from dmq.records import read_header
 from dmq.storage.log import Log
@@ -135,9 +135,14 @@ class Partition:
         self, book: ProducerBook, batch: memoryview, append_time: int, acks: int
     ) -> ParkedAppend:
         """A batch of a producer with an id: in its sequence, and once."""
-        self.replica.check_leads()
         header = read_header(batch)
-        duplicate = book.check(header)
+        try:
+            self.replica.check_leads()
+            duplicate = book.check(header)
+        except KafkaError as error:
+            if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                book.refused(header, error.code)
+            raise
         if duplicate is not None:
             time = duplicate.timestamp if append_time >= 0 else -1
             return self.replica.await_again(
@@ -145,8 +150,8 @@ class Partition:
             )
         try:
             append = self._append(batch, append_time, acks)
-        except DmqError:
-            book.failed(header)
+        except (KafkaError, StorageError) as error:
+            book.failed(header, error.code)
             raise
         book.appended(header._replace(base_offset=append.base_offset), append.position)
         return append

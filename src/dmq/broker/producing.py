@@ -20,6 +20,8 @@ from dmq.broker.producer_loading import Load, Piece, Work, first_offset
 from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.guards import VerificationGuards
+from dmq.machines.producers.refusals import Refusals
+from dmq.machines.producers.rules import SequenceError
 from dmq.machines.producers.snapshot import ProducerSnapshot
 from dmq.machines.producers.state import ProducerState, Verdict
 from dmq.records import BatchHeader
@@ -65,6 +67,7 @@ class ProducerBook:
         "_is_writing",
         "_load",
         "_place",
+        "_refusals",
         "_replica",
         "_snapshots",
         "_state",
@@ -93,6 +96,7 @@ class ProducerBook:
         """Offset of the last snapshot, and the segment and byte where that lies."""
         self._wall = 0
         """When it was looked at last."""
+        self._refusals = Refusals()
         self.guards = VerificationGuards()
         """Leave to write into transactions, asked of their coordinators."""
         replica.book = self
@@ -111,6 +115,16 @@ class ProducerBook:
 
     def check(self, header: BatchHeader) -> Verdict:
         """May this batch be appended? Raises KafkaError."""
+        try:
+            return self._check(header)
+        except SequenceError as error:
+            id_, epoch = header.producer_id, header.producer_epoch
+            code = self._refusals.code_behind(id_, epoch, error.missing)
+            if code is None:
+                raise
+            raise KafkaError(code, f"{error.missing} before it was refused, too") from error
+
+    def _check(self, header: BatchHeader) -> Verdict:
         if not len(self.guards) or not header.is_transactional:
             return self.state.check(header)
         verified = self.guards.verified(header.producer_id, header.producer_epoch)
@@ -133,13 +147,22 @@ class ProducerBook:
     ) -> None:
         """The leader appended a batch of a producer with an id."""
         self.state.appended(header, position, marker)
+        if self._refusals:
+            self._refusals.appended(header.producer_id)
         if marker is None and len(self.guards):
             self.guards.appended(header.producer_id)
 
-    def failed(self, header: BatchHeader) -> None:
-        """It did not get into the log."""
+    def refused(self, header: BatchHeader, code: ErrorCode) -> None:
+        """We can't take it now, whatever it is: those in flight behind it must not hear otherwise."""
+        self._refusals.refused(
+            header.producer_id, header.producer_epoch, header.base_sequence, code
+        )
+
+    def failed(self, header: BatchHeader, code: ErrorCode) -> None:
+        """It passed `check` and did not get into the log."""
         if self._state is not None:
             self._state.failed(header)
+        self.refused(header, code)
 
     def last_stable_offset(self) -> int:
         """Up to there readers of committed transactions may read. Raises KafkaError."""

@@ -21,6 +21,18 @@ EPOCH_PER_TXN = 2
 """From this version on every transaction has an epoch of its own (KIP-890)."""
 
 
+class SequenceError(KafkaError):
+    """A batch is missing before this one."""
+
+    def __init__(self, header: BatchHeader, missing: int) -> None:
+        super().__init__(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} sent sequence {header.base_sequence}, "
+            f"{missing} is the next",
+        )
+        self.missing = missing
+
+
 def check_epoch(header: BatchHeader, entry: Entry | None) -> None:
     if entry is not None and header.producer_epoch < entry.epoch:
         raise KafkaError(
@@ -57,10 +69,7 @@ def check_sequence(header: BatchHeader, entry: Entry | None, verified: int, fenc
     else:
         expected = sequence_after(entry.last_sequence, 1)
     if expected not in (sequence, NO_SEQUENCE):
-        raise KafkaError(
-            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"producer {header.producer_id} sent sequence {sequence}, {expected} is the next",
-        )
+        raise SequenceError(header, expected)
 
 
 def _expected_first(header: BatchHeader, verified: int, fences: Fences) -> int:

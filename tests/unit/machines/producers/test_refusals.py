@@ -1,0 +1,62 @@
+"""Batches behind a refused one hear what it heard, and no others do."""
+
+from dmq.errors import ErrorCode
+from dmq.machines.producers.refusals import BEHIND_MAX, REFUSALS_MAX, Refusals
+
+P, EPOCH = 7, 3
+FEW = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def refusals(*sequences: int) -> Refusals:
+    made = Refusals()
+    for sequence in sequences:
+        made.refused(P, EPOCH, sequence, FEW)
+    return made
+
+
+def test_a_batch_behind_a_refused_one_hears_the_same() -> None:
+    assert refusals(4).code_behind(P, EPOCH, 4) == FEW
+
+
+def test_the_lowest_of_several_counts() -> None:
+    made = refusals(4, 5, 6)
+    assert made.code_behind(P, EPOCH, 4) == FEW
+    assert made.code_behind(P, EPOCH, 5) is None
+
+
+def test_who_misses_another_batch_has_no_excuse() -> None:
+    made = refusals(4)
+    assert made.code_behind(P, EPOCH, 3) is None
+    assert made.code_behind(P, EPOCH + 1, 4) is None
+    assert made.code_behind(P + 1, EPOCH, 4) is None
+
+
+def test_a_new_epoch_takes_the_place_of_the_old_one() -> None:
+    made = refusals(4)
+    made.refused(P, EPOCH + 1, 9, FEW)
+    assert made.code_behind(P, EPOCH + 1, 9) == FEW
+    assert made.code_behind(P, EPOCH, 4) is None
+
+
+def test_there_is_no_excuse_for_more_than_can_be_in_flight() -> None:
+    made = refusals(4)
+    assert [made.code_behind(P, EPOCH, 4) for _ in range(BEHIND_MAX + 1)] == [FEW] * BEHIND_MAX + [
+        None
+    ]
+    made.refused(P, EPOCH, 4, FEW)
+    assert made.code_behind(P, EPOCH, 4) == FEW, "the first came again, and was refused again"
+
+
+def test_it_is_over_when_the_refused_one_is_in_the_log() -> None:
+    made = refusals(4)
+    made.appended(P)
+    assert made.code_behind(P, EPOCH, 4) is None
+    assert not made
+
+
+def test_the_oldest_goes_at_the_limit() -> None:
+    made = Refusals()
+    for producer in range(REFUSALS_MAX + 1):
+        made.refused(producer, 0, 1, FEW)
+    assert made.code_behind(0, 0, 1) is None
+    assert made.code_behind(1, 0, 1) == FEW
