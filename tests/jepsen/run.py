@@ -135,6 +135,7 @@ class Run:
         self._recorder = history.Recorder(self._folder / "nemesis.jsonl")
         self._clients: list[Client] = []
         self._bootstrap = options.bootstrap
+        self._cluster: Cluster | KafkaCluster | None = None
         self.nemesis: Nemesis | None = None
         self.problems: list[str] = []
         """What went wrong beside the history: clients that failed, brokers that did."""
@@ -172,7 +173,7 @@ class Run:
         kind = KafkaCluster if self._options.is_kafka else Cluster
         cluster = kind(self._options.brokers, SETTINGS, data_dir=folder, network=network)
         stack.enter_context(cluster)
-        self._bootstrap = cluster.bootstrap
+        self._cluster, self._bootstrap = cluster, cluster.bootstrap
         self._say(f"{self._options.brokers} brokers; between them: {cluster.network}")
         self.nemesis = Nemesis(
             cluster,
@@ -269,6 +270,8 @@ class Run:
         for client in producers:
             client.tell({"stop": True})
         self.problems += [problem for client in producers if (problem := client.wait())]
+        if self._cluster is not None:
+            self._bootstrap = self._cluster.bootstrap  # All that it began with may have left.
         ends = self._ends()
         self._recorder.add("ends", ends=ends)
         final = [
