@@ -125,6 +125,10 @@ class Service:
         self._producer_ids = range(0)
         self._producer_id_block: Answer[ProducerIds] | None = None
 
+    def later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Call it in so many ms."""
+        self.fetcher.at(self.steady_now() + delay_ms, callback)
+
     # --- the cluster -------------------------------------------------------------------------
 
     @property

@@ -2,12 +2,16 @@
 
 Version 4 asks for several keys at once. The topic that coordinators live on is made by the first who
 asks. Share coordinators are not served here yet.
+
+While a coordinator's place is empty, as after a crash, the question waits a little. Kafka would say at
+once that there is none, and clients ask again; but librdkafka asks three times in half a second, and
+then waits for a change that it may never hear of (a transaction's offsets hang for ever).
 """
 
 from dmq.broker.answer import Answer, when_all
 from dmq.broker.service import Service
 from dmq.doors.call import Call
-from dmq.errors import ErrorCode
+from dmq.errors import DmqError, ErrorCode
 from dmq.wire.messages.k10_find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -16,6 +20,9 @@ from dmq.wire.messages.k10_find_coordinator import (
 
 GROUP, TRANSACTION = 0, 1
 MANY_KEYS_SINCE = 4
+PATIENCE_MS = 2000
+"""Longer than an election takes. What comes behind on the same connection waits as well."""
+LOOK_EACH_MS = 100
 
 
 def handle(service: Service, call: Call, request: FindCoordinatorRequest) -> None:
@@ -45,7 +52,26 @@ def _find(service: Service, call: Call, key: str, key_type: int) -> Answer[Coord
         text = "this broker coordinates consumer groups and transactions only"
         return Answer.of(Coordinator(key, -1, "", -1, ErrorCode.INVALID_REQUEST, text))
     coordinators = service.groups if key_type == GROUP else service.transactions
-    return coordinators.coordinator_of(key).map(lambda node: _coordinator(service, call, key, node))
+    deadline = service.steady_now() + PATIENCE_MS
+    answer: Answer[Coordinator] = Answer()
+
+    def look() -> None:
+        coordinators.coordinator_of(key).on_done(looked)
+
+    def looked(told: Answer[int]) -> None:
+        try:
+            found = _coordinator(service, call, key, told.get())
+        except DmqError as error:
+            answer.fail(error)
+            return
+        is_over = service.steady_now() >= deadline or call.connection.is_closed
+        if found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE and not is_over:
+            service.later(LOOK_EACH_MS, look)
+        else:
+            answer.resolve(found)
+
+    look()
+    return answer
 
 
 def _coordinator(service: Service, call: Call, key: str, node: int) -> Coordinator:
