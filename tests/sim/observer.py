@@ -223,13 +223,16 @@ class Observer:
         stop = min(watched.commit.offset, log.readable_end)
         start = max(watched.checked, log.log_start)
         if start < stop and not log.damage:
+            facts, voter = watched.facts, watched.voter
+            # A voter that healed may still have a flipped bit where nobody has looked.
+            may_rot = voter in facts.damaged or voter in facts.flipped
             try:
                 entries = read_log(log, start, stop)
             except (RottenBatchError, StorageError) as error:
-                if watched.voter not in watched.facts.damaged:
-                    raise BrokenPromiseError(f"{watched.voter} {watched.topic}: {error}") from error
+                if not may_rot:
+                    raise BrokenPromiseError(f"{voter} {watched.topic}: {error}") from error
                 entries = []
-            if watched.voter in watched.facts.damaged:
+            if may_rot:
                 entries = _trusted(watched, entries)
             for entry in entries:
                 is_new = entry.end not in watched.facts.entries

@@ -270,6 +270,9 @@ class World:
                     raise
                 self.reached["rot that nobody read"] += 1
                 continue
+            if voter in topic.facts.flipped and not all(map(topic.facts.agrees, entries)):
+                self.reached["rot that nobody read"] += 1  # Where no CRC covers it.
+                continue
             for check in self.checkers.settled:
                 check(topic.facts, voter, entries, log.log_start, log.end)
 
