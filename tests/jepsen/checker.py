@@ -5,7 +5,9 @@ The kinds of findings:
     duplicate     a record twice in the log. A plain producer that sends again after an error of unknown
                   outcome may do that; an idempotent one may not
     unseen        a reader was beyond a record's offset and never got it, or did not reach the end
-    reordered     one producer's records of one partition in another order than sent
+    reordered     one producer's records of one partition in another order than sent. Of a plain one only
+                  if it knew of the first before it sent the second: librdkafka does not wait for what
+                  is under way to a leader before it sends to the next one
     inconsistent  two reads of one offset differ; or another record is where one was acknowledged; or
                   offsets are missing in the log
     non-monotonic a reader got an offset again, or went back, without being told to
@@ -66,6 +68,14 @@ class Producer:
     acked: set[int] = field(default_factory=set)
     again: set[int] = field(default_factory=set)
     """Numbers that the producer's owner sent more than once."""
+    sent_at: dict[int, int] = field(default_factory=dict)
+    acked_at: dict[int, int] = field(default_factory=dict)
+
+    def were_at_once(self, first: int, second: int) -> bool:
+        """Whether nobody promised an order: a plain producer's, both under way at one time."""
+        if self.is_idempotent:
+            return False
+        return self.acked_at.get(first, self.sent_at[second]) >= self.sent_at[second]
 
 
 @dataclass
@@ -117,12 +127,14 @@ class Checker:
             if number in producer.sent:
                 producer.again.add(number)
             producer.sent[number] = spot
+            producer.sent_at[number] = event["t"]
         self._report.counts["sent"] += event["count"]
 
     def _take_ack(self, event: Event) -> None:
         spot, producer = (event["topic"], event["p"]), self._producers[event["client"]]
         for number, offset in event["acks"]:
             producer.acked.add(number)
+            producer.acked_at[number] = event["t"]
             self._acks.append((spot, offset, f"{event['client']}:{number}"))
         self._report.counts["acknowledged"] += len(event["acks"])
 
@@ -236,7 +248,7 @@ class Checker:
         if not producer.is_idempotent and (number in producer.in_doubt or number in producer.again):
             return
         before, where = last.get(client, (-1, -1))
-        if number < before:
+        if number < before and not producer.were_at_once(number, before):
             text = f"{client}:{before} at {_at(spot, where)} comes before {client}:{number} at {offset}"
             self._find("reordered", text)
         last[client] = (number, offset)

@@ -126,9 +126,23 @@ def test_unseen_is_an_end_that_was_not_reached() -> None:
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_reordered(idempotent: bool) -> None:
     story = Story(idempotent=idempotent)
-    story.sent(0, 1, 2)
+    story.sent(0)
+    story.acked(0, 1)
+    story.sent(1, 2)
     story.ends(1, 0, 2)
     assert story.kinds() == ["reordered"]
+
+
+@pytest.mark.parametrize(("idempotent", "kinds"), [(True, ["reordered"]), (False, [])])
+def test_what_was_under_way_at_one_time_has_an_order_only_with_idempotence(
+    idempotent: bool, kinds: list[str]
+) -> None:
+    story = Story(idempotent=idempotent)
+    story.sent(0, 1)
+    story.acked(1, 0)
+    story.acked(0, 1)
+    story.ends(1, 0)
+    assert story.kinds() == kinds
 
 
 def test_what_a_plain_producer_has_in_doubt_may_come_late() -> None:
