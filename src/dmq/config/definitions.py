@@ -8,6 +8,7 @@ see them through DescribeConfigs and AlterConfigs and tools search for them. Own
 
 import dataclasses
 import enum
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -195,11 +196,13 @@ def _read_integer(type: ConfigType, trimmed: str) -> int:
 
 def _read_double(trimmed: str) -> float:
     try:
-        if "_" not in trimmed:
-            return float(trimmed)
+        value = float(trimmed)
     except ValueError:
-        pass
-    raise ValueError("Not a number of type DOUBLE")
+        value = math.nan
+    # float() alone would also take "1_000", "inf" and "nan".
+    if "_" in trimmed or not math.isfinite(value):
+        raise ValueError("Not a number of type DOUBLE")
+    return value
 
 
 def write_value(type: ConfigType, value: ConfigValue) -> str | None:

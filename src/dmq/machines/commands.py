@@ -289,7 +289,7 @@ class FeatureUpdate:
 
     name: str
     level: int
-    upgrade_type: int = UpgradeType.UPGRADE
+    upgrade_type: int = UpgradeType.UPGRADE.value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

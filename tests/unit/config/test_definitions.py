@@ -1,7 +1,7 @@
 """How values are read and printed."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dmq.config.broker import BROKER
@@ -95,6 +95,9 @@ def test_doubles_come_back(value: float) -> None:
     assert read_value(DOUBLE, text) == value
 
 
+@example(DOUBLE, "INF")
+@example(DOUBLE, "nan")
+@example(DOUBLE, "1e999")
 @given(st.sampled_from([INT, SHORT, LONG, BOOLEAN, DOUBLE, LIST, STRING]), st.text(max_size=30))
 def test_any_text_gives_a_value_that_prints_and_reads_back_or_a_value_error(
     type: ConfigType, text: str
