@@ -1,12 +1,16 @@
-"""Leaderships handed over: because this broker's disk is slow, or because it stops in order.
+"""Leaderships handed over: because this broker's disk is slow or full, or because it stops in order.
 
 A broker whose sync takes a second hands its groups to voters whose last sync took less than a quarter of
 that, and stands for nothing until its disk is well again; brokers that share one slow disk keep what
 they have. While a sync hangs nothing that promises can leave, so then it just resigns: the next
-heartbeats' digests tell the others. A sync that hangs for long ends the process. Called by node.py.
+heartbeats' digests tell the others. A sync that hangs for long ends the process.
+
+A full disk takes no records, so it counts as the slowest of all, here and in what others are told; only
+groups that may use its reserve stay. If nobody is better off any more, all stand again: what can't
+be written can be read. Called by node.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from dmq.broker.multiraft.links import PeerLinks
 from dmq.broker.multiraft.replica import Replica
@@ -20,19 +24,32 @@ quicker than `slow_ms` before we stand again: else leaderships would come and go
 
 FORGET = 2
 """After so many times `slow_ms` without a sync the disk counts as well."""
+FULL_MS = 1 << 20
+"""What a full disk counts as."""
 
 
 class SyncWatch:
     """How long syncs take, and what follows from it."""
 
-    __slots__ = ("_began_at", "_ended_at", "_handed_at", "_last_ms", "_slow_ms", "_stuck_ms")
+    __slots__ = (
+        "_began_at",
+        "_ended_at",
+        "_handed_at",
+        "_is_full",
+        "_last_ms",
+        "_refused_at",
+        "_slow_ms",
+        "_stuck_ms",
+    )
 
-    def __init__(self, slow_ms: int, stuck_ms: int) -> None:
+    def __init__(self, slow_ms: int, stuck_ms: int, is_full: Callable[[], bool]) -> None:
+        self._is_full = is_full
         self._slow_ms = slow_ms
         self._stuck_ms = stuck_ms
         self._began_at: int | None = None
         self._ended_at = 0
         self._last_ms = 0
+        self._refused_at: int | None = None
         self._handed_at: int | None = None
 
     def began(self, now: int) -> None:
@@ -43,6 +60,10 @@ class SyncWatch:
             self._last_ms = max(now - self._began_at, 0)
             self._began_at, self._ended_at = None, now
 
+    def refused(self, now: int) -> None:
+        """The disk had no room for a batch, whatever it said of its free space."""
+        self._refused_at = now
+
     def paused(self, now: int) -> None:
         """We were stopped: nobody knows how long the disk took."""
         if self._began_at is not None:
@@ -50,6 +71,13 @@ class SyncWatch:
 
     def age_ms(self, now: int) -> int:
         """Of the last sync, or of the one under way if that takes longer already."""
+        return FULL_MS if self._takes_nothing(now) else self._sync_ms(now)
+
+    def _takes_nothing(self, now: int) -> bool:
+        at = self._refused_at
+        return self._is_full() or (at is not None and now - at < FORGET * self._slow_ms)
+
+    def _sync_ms(self, now: int) -> int:
         if self._began_at is not None:
             return max(self._last_ms, now - self._began_at)
         # An idle broker does not sync: a slow one in the past says little about the next.
@@ -57,10 +85,10 @@ class SyncWatch:
 
     def look(self, now: int, links: PeerLinks, replicas: Iterable[Replica]) -> None:
         """Hand over if our disk is slow and others' are not. Raises FatalStorageError if stuck."""
-        age = self.age_ms(now)
+        age, sync_ms = self.age_ms(now), self._sync_ms(now)
         is_hanging = self._began_at is not None
-        if is_hanging and age >= self._stuck_ms:
-            raise FatalStorageError(f"a sync has not returned for {age} ms")
+        if is_hanging and sync_ms >= self._stuck_ms:
+            raise FatalStorageError(f"a sync has not returned for {sync_ms} ms")
         if not links.raft.is_fit and not is_hanging and age * WELL < self._slow_ms:
             self._recover(now, links, replicas)
         elif age >= self._slow_ms and self._is_due(now):
@@ -68,9 +96,16 @@ class SyncWatch:
             if better:
                 self._handed_at = now
                 links.raft.is_fit = False
-                for replica in replicas:
-                    if replica.is_leader:
-                        _give(replica, better, now, is_hanging=is_hanging)
+                self._give_all(replicas, better, now)
+            elif age == FULL_MS and not links.raft.is_fit:
+                self._recover(now, links, replicas)
+
+    def _give_all(self, replicas: Iterable[Replica], better: list[Voter], now: int) -> None:
+        is_hanging, is_full = self._began_at is not None, self._takes_nothing(now)
+        for replica in replicas:
+            stays = is_full and not is_hanging and replica.settings.log.may_use_reserve
+            if replica.is_leader and not stays:
+                _give(replica, better, now, is_hanging=is_hanging)
 
     def _is_due(self, now: int) -> bool:
         return self._handed_at is None or now - self._handed_at >= self._slow_ms
@@ -87,7 +122,7 @@ def _give(replica: Replica, better: list[Voter], now: int, *, is_hanging: bool) 
     heirs = [voter for voter in replica.core.voters if voter in better]
     if not heirs:
         return
-    replica.count("handed over, slow disk")
+    replica.count("handed over, bad disk")
     if is_hanging:
         replica.resign(now)
     else:

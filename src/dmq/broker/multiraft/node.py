@@ -153,7 +153,9 @@ class GroupNode:
         self._vote_from = now + self.settings.links.lease_ms
         """Until then a leader's lease may rest on what a former life of ours answered."""
         self._held_votes: list[tuple[Voter, int, GroupMessage]] = []
-        self._syncs = SyncWatch(self.settings.slow_sync_ms, self.settings.stuck_sync_ms)
+        self._syncs = SyncWatch(
+            self.settings.slow_sync_ms, self.settings.stuck_sync_ms, lambda: store.is_full
+        )
         self._repairs = repair.Repairs(store)
 
     def __repr__(self) -> str:
@@ -553,6 +555,8 @@ class GroupNode:
                 replica.refused(refusal.end, now)
                 if replica.log.is_damaged:
                     replica.note_damage(refusal.error, now)
+                else:
+                    self._syncs.refused(now)
                 self.touched(replica, now)
 
     def _make_ready(self, turn: GroupTurn, now: int) -> None:
