@@ -120,7 +120,8 @@ def test_a_coordinator_whose_disk_is_full_goes_on_when_there_is_room(room: int) 
     coordinator.disk.capacity = coordinator.disk.used_bytes() + room
     asked = []
     for value in range(6000, 6060, 3):
-        asked += [stage.commit_offset(value + n) for n in range(3)]
+        # It hands its groups to the others soon, and says so then.
+        asked += [stage.commit_offset(value + n, at=coordinator) for n in range(3)]
         stage.run(5)
     assert coordinator.is_up
     refused = [request for request in asked if request.reply and not request.reply.is_good]

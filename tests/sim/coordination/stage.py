@@ -193,10 +193,11 @@ class CoordinatorStage:
         self.world.promises.tell("ended", txn, is_commit, (given.producer_id, given.producer_epoch))
         return self.next(Txn(0, txn.transactional_id, given.producer_id, given.producer_epoch))
 
-    def commit_offset(self, value: int, group: str = "group") -> Request:
+    def commit_offset(self, value: int, group: str = "group", at: Broker | None = None) -> Request:
         offset = OffsetToCommit("topic", 0, value, -1, "", self.topic.topic_id)
         command = CommitOffsets(group, (offset,))
-        return self.ask(self.group_coordinator, lambda b: b.groups.submit(group, command))
+        asked = self.group_coordinator if at is None else at
+        return self.ask(asked, lambda b: b.groups.submit(group, command))
 
     def commit_offset_in(self, txn: Txn, value: int, group: str = "group") -> None:
         self.world.chronicle.sent_offset(txn, group, self.topic, value)

@@ -89,7 +89,8 @@ def test_an_executor_that_dies_in_mid_write_costs_no_record_and_doubles_none(
 @pytest.mark.parametrize(
     "job",
     [
-        "late-begin",
+        # Whether Spark begins a second attempt in time is up to it: on a busy machine it may not.
+        pytest.param("late-begin", marks=pytest.mark.slow),
         pytest.param("late-flush", marks=pytest.mark.slow),
         pytest.param("late-job", marks=pytest.mark.slow),
     ],
