@@ -238,11 +238,16 @@ class ProducerBook:
     def _go_on(self) -> None:
         load = self._load
         assert load is not None
-        while (step := load.next_step()) is not None:
-            if not load.is_small:
-                self._do_aside(load, step, self._looked)
-                return
-            load.take(step())
+        try:
+            while (step := load.next_step()) is not None:
+                if not load.is_small:
+                    self._do_aside(load, step, self._looked)
+                    return
+                load.take(step())
+        except OSError as error:  # No file to spare, for one.
+            self._warn(error)
+            self._load = None
+            return
         self._state, self._load = load.finish(), None
 
     def _looked(self, load: Load, found: list[Piece | ProducerSnapshot | None]) -> None:
@@ -254,6 +259,9 @@ class ProducerBook:
         load.take(found[0])
         self._go_on()
 
+    def _warn(self, error: OSError) -> None:
+        log.warning("who wrote to %r can't be read, and is read again: %s", self._replica, error)
+
     def _do_aside(
         self,
         load: Load,
@@ -264,9 +272,7 @@ class ProducerBook:
 
         def done(error: BaseException | None) -> None:
             if isinstance(error, OSError):
-                log.warning(
-                    "who wrote to %r can't be read, and is read again: %s", self._replica, error
-                )
+                self._warn(error)
             elif error is not None:
                 raise error
             then(load, found)
