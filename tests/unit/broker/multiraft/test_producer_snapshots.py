@@ -1,5 +1,6 @@
 """Producers are known though retention took their batches, whoever leads next; and starts are short."""
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -249,3 +250,22 @@ def put_back(broker: Broker, kept: dict[str, bytes]) -> None:
     for name, data in kept.items():
         own = f"{uid}-{name.partition('-')[2]}"
         broker.disk.open(f"{DIRECTORY}/{own}", create=True).write_at(0, [data])
+
+
+def test_a_leader_without_a_file_to_spare_reads_again_and_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = world.elected()
+    books = Books(world)
+    books.append(old, 0)
+    real = producer_loading.Load.next_step
+
+    def refused(load: producer_loading.Load) -> Any:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(producer_loading.Load, "next_step", refused)
+    new = books.after(old)
+    assert verdict(books, new, 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    monkeypatch.setattr(producer_loading.Load, "next_step", real)
+    books.of[new.number].moved()
+    assert isinstance(verdict(books, new, 0), Duplicate)
