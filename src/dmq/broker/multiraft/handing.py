@@ -28,8 +28,8 @@ FULL_MS = 1 << 20
 """What a full disk counts as."""
 
 
-class SyncWatch:
-    """How long syncs take, and what follows from it."""
+class DiskWatch:
+    """How long syncs take, whether there is room, and what follows from it."""
 
     __slots__ = (
         "_began_at",
@@ -84,7 +84,7 @@ class SyncWatch:
         return self._last_ms if now - self._ended_at < FORGET * self._slow_ms else 0
 
     def look(self, now: int, links: PeerLinks, replicas: Iterable[Replica]) -> None:
-        """Hand over if our disk is slow and others' are not. Raises FatalStorageError if stuck."""
+        """Hand over if our disk is bad and others' are not. Raises FatalStorageError if stuck."""
         age, sync_ms = self.age_ms(now), self._sync_ms(now)
         is_hanging = self._began_at is not None
         if is_hanging and sync_ms >= self._stuck_ms:

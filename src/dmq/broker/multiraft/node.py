@@ -45,7 +45,7 @@ from dmq.broker.multiraft.frames import (
     RangeRequest,
     Table,
 )
-from dmq.broker.multiraft.handing import SyncWatch, hand_over_all
+from dmq.broker.multiraft.handing import DiskWatch, hand_over_all
 from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
 from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
@@ -153,7 +153,7 @@ class GroupNode:
         self._vote_from = now + self.settings.links.lease_ms
         """Until then a leader's lease may rest on what a former life of ours answered."""
         self._held_votes: list[tuple[Voter, int, GroupMessage]] = []
-        self._syncs = SyncWatch(
+        self._disk = DiskWatch(
             self.settings.slow_sync_ms, self.settings.stuck_sync_ms, lambda: store.is_full
         )
         self._repairs = repair.Repairs(store)
@@ -272,7 +272,7 @@ class GroupNode:
         link = self.links.connected(hello, session, now)
         self._sender.forget(link.peer)
         self._tell_peers()
-        self._talk.beat(link, self._syncs.age_ms(now), now)
+        self._talk.beat(link, self._disk.age_ms(now), now)
         self._talk.introduce(link)
 
     def closed(self, now: int, peer: Voter, session: int) -> None:
@@ -425,7 +425,7 @@ class GroupNode:
     def _enter(self, now: int) -> None:
         """First in every input: whether we were stopped ourselves."""
         if self.links.enter(now):
-            self._syncs.paused(now)
+            self._disk.paused(now)
             self.count("pause")
 
     def tick(self, now: int) -> None:
@@ -437,8 +437,8 @@ class GroupNode:
             self._beat_at = now + self.settings.links.heartbeat_ms
             for link in self.links.by_peer.values():
                 if link.is_open:
-                    self._talk.beat(link, self._syncs.age_ms(now), now)
-        self._syncs.look(now, self.links, self._groups.by_uid.values())
+                    self._talk.beat(link, self._disk.age_ms(now), now)
+        self._disk.look(now, self.links, self._groups.by_uid.values())
         if self.links.may_judge(now):
             self.links.tick(now)
             self._tell_peers()
@@ -532,7 +532,7 @@ class GroupNode:
             return None
         self._turn = turn
         if turn.needs_sync:
-            self._syncs.began(now)
+            self._disk.began(now)
         return turn
 
     def _begin_again(self, replica: Replica, now: int) -> None:
@@ -556,7 +556,7 @@ class GroupNode:
                 if replica.log.is_damaged:
                     replica.note_damage(refusal.error, now)
                 else:
-                    self._syncs.refused(now)
+                    self._disk.refused(now)
                 self.touched(replica, now)
 
     def _make_ready(self, turn: GroupTurn, now: int) -> None:
@@ -575,7 +575,7 @@ class GroupNode:
         self._enter(now)
         if turn.store_turn is not None:
             self.store.end_turn(turn.store_turn, now)
-        self._syncs.ended(now)
+        self._disk.ended(now)
         for replica in turn.replicas:
             if replica.is_retired:
                 continue

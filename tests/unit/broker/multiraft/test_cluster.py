@@ -11,7 +11,6 @@ from dmq.errors import ErrorCode, KafkaError
 from dmq.raft.messages import Ack, Append, Vote
 from dmq.raft.state import Role
 from dmq.storage.log import LogSettings
-from dmq.storage.store import StoreSettings
 from dmq.types import Position
 
 
@@ -569,71 +568,6 @@ def test_a_group_dropped_in_the_middle_of_a_turn() -> None:
     leader.end()
     leader.is_syncing_by_hand = False
     world.pass_time(1000)
-
-
-# --- disks ----------------------------------------------------------------------------------------
-
-
-def test_a_full_disk_of_a_follower_holds_nobody_up_and_heals() -> None:
-    world = World(3, store=StoreSettings(
-        journal_bytes=64 * 1024, journal_file_bytes=8 * 1024, reserve_bytes=1
-    ))  # fmt: skip
-    leader = world.elected()
-    full = world.others(leader)[1]
-    full.disk.capacity = full.disk.used_bytes()
-    world.pass_time(300)
-    reply = produce(leader, b"a")
-    world.settle()
-    assert reply.code is ErrorCode.NONE
-    assert full.replica.log_end_offset == 0
-    full.disk.capacity = None
-    world.pass_time(2500)
-    assert values(full) == [b"a"]
-
-
-def test_a_full_disk_of_a_leader_is_a_definite_refusal() -> None:
-    world = World(3)
-    leader = world.elected()
-    produce(leader, b"a")
-    world.settle()
-    leader.disk.capacity = leader.disk.used_bytes()
-    reply = produce(leader, b"b" * 100)
-    world.settle()
-    assert reply.code is ErrorCode.KAFKA_STORAGE_ERROR
-    leader.disk.capacity = None
-    world.pass_time(2000)
-    again = produce(world.leader(), b"c")
-    world.pass_time(100)
-    assert again.code is ErrorCode.NONE
-    assert [values(b) for b in world.brokers.values()] == [[b"a", b"c"]] * 3
-
-
-def test_a_broker_with_a_slow_disk_hands_over_and_stands_for_nothing() -> None:
-    world = World(3)
-    slow = world.elected()
-    slow.is_syncing_by_hand = True
-    produce(slow, b"a")
-    world.pass_time(1100)
-    assert not slow.replica.is_leader
-    new = world.leader()
-    assert new is not slow
-    slow.is_syncing_by_hand = False
-    slow.end()
-    world.pass_time(200)
-    assert values(slow) == [b"a"]
-    assert slow.node.links.raft.is_fit
-
-
-def test_brokers_that_share_a_slow_disk_keep_what_they_have() -> None:
-    world = World(3)
-    leader = world.elected()
-    for broker in world.brokers.values():
-        broker.is_syncing_by_hand = True
-    for other in world.others(leader):
-        other.replica.log.configure(LogSettings(segment_bytes=2000))
-    produce(leader, b"a")
-    world.pass_time(3000)
-    assert leader.replica.is_leader
 
 
 # --- async ----------------------------------------------------------------------------------------
