@@ -323,3 +323,23 @@ def test_ending_twice_is_ending_once(sink: Sink) -> None:
     with pytest.raises(LostTransactionError) as caught:
         transactions.end(ours, commit=False)
     assert caught.value.code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_an_abort_ends_what_a_task_begins_behind_its_first_look(
+    servers: str, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(servers, cluster, topic, f"{JOB}{uuid.uuid4()}")
+    driver = sink.driver("")
+    look, late = driver.transactions.open_ids, []
+
+    def look_and_begin(prefix: str) -> list[str]:
+        found = look(prefix)
+        if not late:
+            late.append(sink.task("", "late"))
+        return found
+
+    monkeypatch.setattr(driver.transactions, "open_ids", look_and_begin)
+    monkeypatch.setattr("dmq.spark.commits.STRAGGLERS_S", 0.5)
+    driver.abort(0, [])
+    eventually(lambda: sink.are_over(*late), "aborted", 10)
+    assert sink.read() == []

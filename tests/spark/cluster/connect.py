@@ -4,11 +4,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from dmq.testing.leash import Leash
-from tests.spark.cluster.standalone import HOME, QUICK, Process, environment, free_port
+from tests.spark.cluster.standalone import HOME, QUICK, Process, Running, environment, free_port
 
 ROOT = Path(__file__).parents[3]
 CLIENT_S = 300.0
@@ -38,11 +35,11 @@ def submit(settings: dict[str, str], *arguments: str) -> list[str]:
     return [str(HOME / "bin" / "spark-submit"), *named, *arguments]
 
 
-class ConnectServer:
+class ConnectServer(Running):
     """A driver on the cluster `master`, for clients at `url`."""
 
     def __init__(self, folder: Path, master: str, settings: Mapping[str, str]) -> None:
-        self._leash = Leash()
+        super().__init__()
         port = free_port()
         self.url = f"sc://127.0.0.1:{port}"
         own = {
@@ -57,27 +54,13 @@ class ConnectServer:
         )
         # Spark looks for data sources with this Python; the setting spark.pyspark.python is not asked.
         env = environment(PYSPARK_PYTHON=sys.executable)
-        self.process = Process(command, folder / "connect.log", self._leash, env)
+        self.process = Process(command, folder / "connect.log", self.leash, env)
 
-    def __enter__(self) -> Self:
-        try:
-            self.process.says("Spark Connect server started")
-        except BaseException:
-            self.end()
-            raise
-        return self
+    def processes(self) -> list[Process]:
+        return [self.process]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.end()
-
-    def end(self) -> None:
-        self.process.end()
-        self._leash.close()
+    def wait_for_start(self) -> None:
+        self.process.says("Spark Connect server started")
 
     def run(self, job: str, **options: object) -> str:
         """What the client prints that does this job."""

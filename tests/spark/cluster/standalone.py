@@ -6,7 +6,6 @@ and inherit its environment: what is not in there, no executor has.
 
 import os
 import re
-import signal
 import socket
 import subprocess
 from collections.abc import Mapping
@@ -97,21 +96,22 @@ class Process:
                 child.kill()
 
 
-class Standalone:
-    """A master and workers with two cores each, so that two applications fit."""
+class Running:
+    """Processes that are waited for at the beginning of a block, and ended with it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._leash = Leash()
-        port = free_port()
-        self.url = f"spark://127.0.0.1:{port}"
-        self._master = self._start("master", "--port", str(port))
-        self._workers = [self._worker(number) for number in range(len(HOSTS))]
+    def __init__(self) -> None:
+        self.leash = Leash()
+
+    def processes(self) -> list[Process]:
+        """In the order of their ends."""
+        raise NotImplementedError
+
+    def wait_for_start(self) -> None:
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         try:
-            for worker in self._workers:
-                worker.says("Successfully registered with master")
+            self.wait_for_start()
         except BaseException:
             self.end()
             raise
@@ -126,9 +126,28 @@ class Standalone:
         self.end()
 
     def end(self) -> None:
-        for each in (*self._workers, self._master):
+        for each in self.processes():
             each.end()
-        self._leash.close()
+        self.leash.close()
+
+
+class Standalone(Running):
+    """A master and workers with two cores each, so that two applications fit."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        port = free_port()
+        self.url = f"spark://127.0.0.1:{port}"
+        self._master = self._start("master", "--port", str(port))
+        self._workers = [self._worker(number) for number in range(len(HOSTS))]
+
+    def processes(self) -> list[Process]:
+        return [*self._workers, self._master]
+
+    def wait_for_start(self) -> None:
+        for worker in self._workers:
+            worker.says("Successfully registered with master")
 
     def executors(self) -> list[psutil.Process]:
         """The executors that run now, of all workers."""
@@ -142,10 +161,6 @@ class Standalone:
                     continue
         return found
 
-    def kill_executor(self) -> None:
-        """kill -9 of one of them; its Python workers die with it."""
-        os.kill(self.executors()[0].pid, signal.SIGKILL)
-
     def _worker(self, number: int) -> Process:
         scratch = self.folder / f"worker-{number}"
         room = ("--cores", "2", "--memory", "2g", "--work-dir", str(scratch))
@@ -156,4 +171,4 @@ class Standalone:
         command = [java(), _MEMORY, *QUICK.split(), _NO_REST, "-cp", f"{HOME}/jars/*", name]
         ports = ("--host", HOSTS[number], "--webui-port", "0")
         log = self.folder / f"{role}-{number}.log"
-        return Process([*command, *ports, *arguments], log, self._leash, environment())
+        return Process([*command, *ports, *arguments], log, self.leash, environment())
