@@ -109,13 +109,20 @@ class Topic:
         last: list[tuple[int, str, str | None]] = []
 
         def look() -> bool:
-            last[:] = self.read()
+            try:
+                last[:] = self.read()
+            except OvertakenError:
+                return False
             return is_so(last)
 
         try:
             eventually(look, what, PATIENCE_S)
         except AssertionError as error:
             raise AssertionError(f"{error}; there is {last}") from None
+
+
+class OvertakenError(Exception):
+    """What the reader wanted next was deleted after it had asked where the log begins."""
 
 
 def _is_delivered(error: KafkaError | None, message: Message) -> None:
@@ -137,6 +144,8 @@ def next_message(consumer: Consumer) -> Message | None:
         error = message.error()
         if error is None:
             return message
+        if error.name() == "_AUTO_OFFSET_RESET":
+            raise OvertakenError(error)
         assert error.name() == "_PARTITION_EOF", error
         return None
     raise AssertionError("neither a record nor the end")
