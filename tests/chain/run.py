@@ -347,13 +347,15 @@ class Run:
         }
 
     def _await_count(self, bootstrap: str, topic: str, count: int) -> None:
-        """Until so many records are there to read; those that do not come are found later."""
-        deadline = time.monotonic() + END_PATIENCE_S
+        """Until so many records are there to read, for as long as more of them come."""
         pause = threading.Event()
-        while len(read_all(bootstrap, topic, self._options.partitions)) < count:
-            if time.monotonic() > deadline:
+        seen, deadline = -1, 0.0
+        while (now := len(read_all(bootstrap, topic, self._options.partitions))) < count:
+            if now > seen:
+                seen, deadline = now, time.monotonic() + END_PATIENCE_S
+            elif time.monotonic() > deadline:
                 self.problems.append(
-                    f"stuck: {topic} was not complete {END_PATIENCE_S:.0f} s later"
+                    f"stuck: {topic} has {now} of {count}, and none came in {END_PATIENCE_S:.0f} s"
                 )
                 return
             pause.wait(0.5)
