@@ -8,9 +8,10 @@ drop brokers that they are not told of, and with them the requests under way: li
 not written and sends them again. A list that a broker made up by itself would write records twice, so
 it is the metadata leader's, as in Kafka, and a broker without a leader keeps the last one.
 
-The leader takes a broker off the list when its address refuses connections, or after `DOWN_MS` of
-silence: longer than it would itself go on to lead without a majority. Called by the runtime and the
-service.
+The leader takes a broker off the list after `DOWN_MS` of silence: longer than it would itself go on to
+lead without a majority, and longer than a restart takes. That nobody listens at its address is no reason
+to do it sooner: what librdkafka has queued for a broker that it drops is gone without a word, and who
+waits for a transaction's offsets waits for ever. Called by the runtime and the service.
 """
 
 import struct
@@ -74,7 +75,7 @@ class Presence:
         up = frozenset(
             voter.node
             for voter, link in self._links.by_peer.items()
-            if link.is_live or (not link.is_refused and now - link.heard_at < DOWN_MS)
+            if link.is_live or now - link.heard_at < DOWN_MS
         )
         if up == self._told and now < self._tell_at:
             return

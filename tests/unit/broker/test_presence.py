@@ -90,12 +90,15 @@ def test_the_others_name_who_is_silent_for_a_while_only() -> None:
     assert all(stage.listed(other) == set(others) for other in others)
 
 
-def test_one_that_refuses_connections_is_named_no_more() -> None:
+def test_one_that_died_is_named_until_a_restart_should_be_over() -> None:
     stage = Stage()
     victim = stage.world.others(stage.leader)[0]
     others = everybody_but(stage, victim.number)
     victim.kill()
-    stage.run(300)
+    stage.run(DOWN_MS - 1000)
+    assert all(victim.number not in stage.presence[other].heard() for other in others)
+    assert all(stage.listed(other) == {1, 2, 3} for other in others)
+    stage.run(3000)
     assert all(stage.listed(other) == set(others) for other in others)
 
 

@@ -62,7 +62,6 @@ class Link:
         "hello",
         "is_live",
         "is_open",
-        "is_refused",
         "lease_at",
         "mismatches",
         "peer",
@@ -77,8 +76,6 @@ class Link:
         self.is_open = False
         """Whether frames can be sent; the peer may count as live without."""
         self.is_live = False
-        self.is_refused = False
-        """Nobody listens there, by the last attempt to connect."""
         self.heard_at = 0
         self.greet_until: int | None = None
         """Groups have not been told of this session yet; at the latest, they are then."""
@@ -89,7 +86,6 @@ class Link:
         self.hello = hello
         self.session = session
         self.is_open = True
-        self.is_refused = False
         self.heard_at = now
         self.echo = NEVER
         self.lease_at: int | None = None
@@ -206,7 +202,6 @@ class PeerLinks:
         link = self.by_peer.get(peer)
         if link is None or link.is_open:
             return
-        link.is_refused = True
         if link.is_live or link.session:
             self._lose(link)
 

@@ -5,7 +5,8 @@ asks. Share coordinators are not served here yet.
 
 While a coordinator's place is empty, as after a crash, the question waits a little. Kafka would say at
 once that there is none, and clients ask again; but librdkafka asks three times in half a second, and
-then waits for a change that it may never hear of (a transaction's offsets hang for ever).
+then waits for a change that it may never hear of (a transaction's offsets hang for ever). So it does if
+it is sent to a broker that is down: who is not heard coordinates nothing, though clients are told of it.
 """
 
 from dmq.broker.answer import Answer, when_all
@@ -75,8 +76,8 @@ def _find(service: Service, call: Call, key: str, key_type: int) -> Answer[Coord
 
 
 def _coordinator(service: Service, call: Call, key: str, node: int) -> Coordinator:
-    for broker in service.brokers(call.connection.door.listener):
-        if broker.node_id == node:
+    for broker in service.brokers(call.connection.door.listener, with_fenced=True):
+        if broker.node_id == node and not broker.is_fenced:
             return Coordinator(key, node, broker.host, broker.port, ErrorCode.NONE, None)
     text = "the coordinator is not up yet; ask again"
     return Coordinator(key, -1, "", -1, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
