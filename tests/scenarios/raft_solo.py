@@ -13,6 +13,7 @@ from scenarios.raft_cluster import Cluster, Host, Image, ListLog, Record, voter
 from dmq.raft.core import RaftCore
 from dmq.raft.marks import Marks
 from dmq.raft.messages import Append, Message, PreVote, PreVoteReply, Vote, VoteReply
+from dmq.raft.quorum import NOTHING
 from dmq.raft.settings import RaftSettings
 from dmq.types import Mark, Position, Voter
 
@@ -37,6 +38,7 @@ class Solo:
         is_damaged: bool = False,
         is_unclean_allowed: bool = False,
         is_connected: bool = True,
+        remembered: Position = NOTHING,
         settings: RaftSettings = PLAIN,
     ) -> None:
         self.cluster = Cluster(voters_count, settings=settings)
@@ -59,6 +61,7 @@ class Solo:
             is_recovering=is_recovering,
             is_damaged=is_damaged,
             is_unclean_allowed=is_unclean_allowed,
+            remembered=remembered,
             **({} if commit is None else {"commit": commit}),
         )
         self.host.core = core

@@ -59,6 +59,34 @@ def test_a_wiped_broker_is_a_stranger_until_it_is_made_a_voter() -> None:
     assert wiped.me in leader.watched["topic"].state.voters
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_replica_that_returns_does_not_lead_the_group_that_it_once_was(is_async: bool) -> None:
+    """It is stopped while it catches up; so far its log names it as the only voter."""
+    stage = Stage(brokers=2, replicas=1, is_async=is_async)
+    first = stage.leader
+    (second,) = [broker for broker in stage.brokers if broker is not first]
+    stage.produce_all(30)
+    stage.world.metadata.place(stage.topic, [second.number])
+    stage.await_leader(second)
+    stage.until(lambda: not first.holds(stage.topic))
+    stage.produce_all(10)
+    stage.world.metadata.place(stage.topic, [first.number])
+    stage.until(lambda: first.holds(stage.topic) and first.watched["topic"].log.end_offset > 0)
+    stage.isolate(first)
+    first.kill()
+    first.boot()
+    state = first.watched["topic"].state
+    assert state.voters == (first.me,)
+    stage.run(5000)
+    assert state.is_recovering
+    assert not first.leads(stage.topic)
+    stage.join(first)
+    stage.settle()
+    assert first.leads(stage.topic)
+    assert len(stage.read(first)) >= 40
+    assert stage.reached["unclean quorum"] == 0
+
+
 def test_rot_on_a_leader_is_found_where_it_is_and_repaired_from_the_others() -> None:
     stage = Stage()
     leader = stage.leader

@@ -113,12 +113,17 @@ class RaftCore(Facts):
         is_recovering: bool = False,
         is_damaged: bool = False,
         is_unclean_allowed: bool = False,
+        remembered: Position = NOTHING,
     ) -> None:
-        """A replica as its log remembers it; without marks, a new learner."""
+        """A replica as its log remembers it; without marks, a new learner.
+
+        `remembered`: where the logs of its former stays ended; such a replica is recovering.
+        """
         log = LogView(marks, end_offset, log_start, commit)
         self._state = s = State(links, settings, dice, log, epoch, vote)
         s.is_recovering = is_recovering
         s.is_damaged = is_damaged
+        s.remembered = remembered
         s.is_unclean_allowed = is_unclean_allowed
 
     def __repr__(self) -> str:
@@ -251,10 +256,11 @@ class RaftCore(Facts):
         s.log.cut(position, may_lose=may_lose)
         s.verified = min(s.verified, position)
 
-    def begin_again(self) -> "RaftCore":
+    def begin_again(self, remembered: Position) -> "RaftCore":
         """A core with an empty log in our place, for one that nobody can repair.
 
-        It keeps what we promised and were told, and is recovering: no vote until it has caught up.
+        It keeps what we promised, up to `remembered`, and were told, and is recovering: no vote
+        until it has caught up.
         """
         s = self._state
         again = RaftCore(
@@ -268,6 +274,7 @@ class RaftCore(Facts):
             vote=s.vote,
             is_recovering=True,
             is_unclean_allowed=s.is_unclean_allowed,
+            remembered=remembered,
         )
         state = again._state
         state.target, state.observers = s.target, s.observers

@@ -26,7 +26,8 @@ class Refusal(IntEnum):
     LOG = 4
     """The voter's log is newer; it stands itself."""
     RECOVERING = 5
-    """The voter may have lost what it acknowledged, and not all voters are connected."""
+    """The voter may have lost what it acknowledged, and not all voters are connected; or it has been
+    here before, and had more than the candidate has."""
     BARRED = 6
     """By an operator's order another log is the group's; the candidate's does not descend from it."""
 

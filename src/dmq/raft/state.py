@@ -64,6 +64,7 @@ class State:
         "observers",
         "outbox",
         "parting",
+        "remembered",
         "role",
         "settings",
         "standing",
@@ -115,6 +116,8 @@ class State:
         self.is_recovering = False
         self.heal_goal: tuple[int, Position] | None = None
         """(epoch, the leader's end) that makes a recovering replica well again."""
+        self.remembered = NOTHING
+        """Where the logs of former stays here ended: the records are gone, what they promised stands."""
         self.is_damaged = False
         self.parting: tuple[Position, bool] | None = None
         """Where a damaged log parts from the leader's, and whether it may lose what it committed."""
@@ -149,8 +152,14 @@ class State:
     def live_voters(self) -> list[Voter]:
         return [voter for voter in self.voters if self.links.is_live(voter)]
 
-    def may_recovering_vote(self, now: int) -> bool:
-        """Whether too much may be lost already for a recovering replica to keep silent (SPEC §3)."""
+    def may_recovering_vote(self, end: Position, now: int) -> bool:
+        """Whether too much may be lost already for a recovering replica to keep silent (SPEC §3).
+
+        Never for a log that ends before what a former stay of ours had: it tells of the group as it
+        was, and the voters that it names may long have been replaced.
+        """
+        if end < self.remembered:
+            return False
         if self.voters and len(self.live_voters()) == len(self.voters):
             return True
         since = self.leaderless_since
@@ -168,7 +177,7 @@ class State:
             return False
         if not self.links.is_fit and len(self.voters) > 1:
             return False  # A single voter has nobody better.
-        return not self.is_recovering or self.may_recovering_vote(now)
+        return not self.is_recovering or self.may_recovering_vote(self.log.end, now)
 
     def rank(self, without: Voter | None = None) -> int:
         """How many live voters come before us in the order of succession."""

@@ -60,14 +60,14 @@ def _refusal(s: State, sender: Voter, epoch: int, end: Position, now: int) -> Re
         return Refusal.BARRED
     if not is_up_to_date(end, election_end(s.log)):
         return Refusal.LOG
-    if not is_well_enough(s, now):
+    if not is_well_enough(s, end, now):
         return Refusal.RECOVERING
     return None
 
 
-def is_well_enough(s: State, now: int) -> bool:
+def is_well_enough(s: State, end: Position, now: int) -> bool:
     """Who may have lost what it acknowledged gives no vote, unless all voters are there (§3)."""
-    return not s.is_recovering or s.may_recovering_vote(now)
+    return not s.is_recovering or s.may_recovering_vote(end, now)
 
 
 def _let_it_try(s: State, now: int) -> None:

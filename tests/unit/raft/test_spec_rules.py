@@ -591,6 +591,30 @@ def test_recovering_single_voter_leads_at_once_and_counts_it() -> None:
     assert solo.core.unclean_elections == 1
 
 
+def test_recovering_single_voter_does_not_lead_below_what_a_former_stay_had() -> None:
+    solo = Solo(1, marks=[(1, 0, 0)], end=4, is_recovering=True, remembered=P(2, 0, 3))
+    solo.core.start(0)
+    solo.passes(solo.cluster.settings.unclean_wait_ms)
+    assert solo.core.role is Role.FOLLOWER
+    assert solo.core.epoch == 1
+
+
+@pytest.mark.parametrize("is_unclean_allowed", [False, True])
+def test_recovering_votes_for_nobody_below_what_a_former_stay_had(is_unclean_allowed: bool) -> None:
+    had = P(2, 0, 3)
+    solo = Solo(is_recovering=True, remembered=had, is_unclean_allowed=is_unclean_allowed)
+    solo.core.start(0)
+    solo.passes(solo.cluster.settings.unclean_wait_ms)
+    solo.hears(2, PreVote(3, P(2, 0, 2)))
+    solo.hears(2, Vote(3, P(2, 0, 2), is_transfer=False))
+    assert solo.says() == [
+        (2, PreVoteReply(0, 3, Refusal.RECOVERING, True)),
+        (2, VoteReply(3, 3, Refusal.RECOVERING, True)),
+    ]
+    solo.hears(3, Vote(3, had, is_transfer=False))
+    assert solo.says() == [(3, VoteReply(3, 3, None, True))]
+
+
 def test_recovering_majority_elects_after_a_long_wait_where_allowed() -> None:
     solo = Solo(is_recovering=True, is_connected=False, is_unclean_allowed=True)
     solo.connect(2)

@@ -42,6 +42,11 @@ def parked(end: Position) -> Mark:
     return Mark(end.epoch, end.change, end.offset, (), end.offset)
 
 
+def end_of(memory: list[Log]) -> Position:
+    """The greatest position that a former stay of a replica can have promised anything about."""
+    return max((log.end for log in memory), default=NOTHING)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """What a topic's settings mean for one of its groups."""
@@ -164,7 +169,7 @@ class Driven:
         dice: Dice,
         *,
         is_fresh: bool,
-        is_returning: bool,
+        memory: list[Log],
         host: Host,
     ) -> None:
         self.key = GroupKey(log.topic_id, log.partition)
@@ -187,9 +192,10 @@ class Driven:
             epoch=log.epoch,
             vote=log.vote,
             commit=NOTHING if is_blank else log.commit,
-            is_recovering=log.is_recovering or is_returning,
+            is_recovering=log.is_recovering or bool(memory),
             is_damaged=log.is_damaged,
             is_unclean_allowed=settings.is_unclean_allowed,
+            remembered=end_of(memory),
         )
         self.target: tuple[Voter, ...] = ()
         self.observers: tuple[Voter, ...] = ()
@@ -220,7 +226,7 @@ class Driven:
         """Our number for the present stay of each other replica in the group."""
         self.their_tags: dict[Voter, int] = {}
         """The number that each leader gave to ours, to be given back."""
-        self.memory: list[Log] = []
+        self.memory = memory
         """Logs of former stays here, kept for what they promised until this one has caught up."""
         self.piece: tuple[int, int, cargo.Piece] | None = None
         """The last piece that was read: followers mostly want the same."""
@@ -489,7 +495,7 @@ class Driven:
         """
         self.memory = [*self.memory, self.log]
         self.log = log
-        self.core = self.core.begin_again()
+        self.core = self.core.begin_again(end_of(self.memory))
         self.is_lost = self.was_leader = False
         self.piece = None
         self.high_watermark = 0

@@ -208,10 +208,9 @@ class GroupNode:
             self._raft,
             self._dice,
             is_fresh=is_new and not memory,
-            is_returning=bool(memory),
+            memory=memory,
             host=self,
         )
-        replica.memory = memory
         replica.is_unborn = is_new
         if is_new:
             self._unborn.append(replica)
