@@ -51,6 +51,9 @@ class GroupFacts:
     acknowledged: list[Acknowledged] = field(default_factory=list)
     shaken: dict[Voter, Position] = field(default_factory=dict)
     """Voters of an async group that lost power and were not well since; what they had before."""
+    mending: dict[Voter, None] = field(default_factory=dict)
+    """Those that are well again, while a note that says so may still be on its way to their disk: a
+    process that ends before it is there has to begin with its healing again."""
     damaged: dict[Voter, None] = field(default_factory=dict)
     """Voters with flipped bits in their log, until it is whole again."""
     flipped: dict[Voter, None] = field(default_factory=dict)

@@ -115,8 +115,9 @@ class Observer:
             if not watched.is_damaged:
                 watched.facts.damaged.pop(watched.voter, None)
         watched.is_recovering = watched.state.is_recovering
-        if not watched.is_recovering:
-            watched.facts.shaken.pop(watched.voter, None)
+        if not watched.is_recovering and watched.voter in watched.facts.shaken:
+            del watched.facts.shaken[watched.voter]
+            watched.facts.mending[watched.voter] = None
 
     def _healed(self, watched: Watched) -> None:
         had = watched.facts.shaken.get(watched.voter)
@@ -260,9 +261,18 @@ class Observer:
                     for check in self._checkers.voted:
                         check(facts, voter, epoch, vote)
 
+    def ended(self, watched: Watched, *, is_noting: bool) -> None:
+        """Its process ends; `is_noting`: the disk does not know yet all that a flush is to note."""
+        if not is_noting:
+            watched.facts.mending.pop(watched.voter, None)
+
     def restarted(self, watched: Watched, *, is_exact: bool) -> None:
         """Its log was recovered under the name that it had before, or a new one."""
         facts, voter, log = watched.facts, watched.voter, watched.log
+        if voter in facts.mending:
+            del facts.mending[voter]
+            if log.is_recovering:
+                facts.shake(voter)
         for check in self._checkers.restarted:
             check(
                 facts,

@@ -32,7 +32,7 @@ from dmq.raft.settings import RaftSettings
 from dmq.raft.state import Role
 from dmq.storage import journal
 from dmq.storage.cleaner import Job
-from dmq.storage.log import LogSettings
+from dmq.storage.log import Log, LogSettings
 from dmq.storage.replay import read_journal
 from dmq.storage.store import Store, StoreSettings
 from dmq.types import Position, Voter
@@ -251,11 +251,24 @@ class Broker:
     def kill(self) -> None:
         """The process ends; the page cache stays, and the kernel closes its connections."""
         if self.is_up:
+            for watched in self.watched.values():
+                self.world.observer.ended(watched, is_noting=self._is_noting(watched.log))
             self._had_turn = self._turn is not None
             self.is_up = False
             self.disk.kill()
             self._forget_process()
             self.world.network.died(self.number, says_so=True)
+
+    def _is_noting(self, log: Log) -> bool:
+        """Whether a STATE of this log is asked for, being flushed or written, and not yet durable."""
+        cleaner, turn = self.store._cleaner, self._turn
+        if log.is_recovering or log in cleaner._requested:
+            return True
+        notes = [*cleaner.notes, *(cleaner._running.notes if cleaner._running is not None else ())]
+        if any(note.log is log and note.is_state for note in notes):
+            return True
+        begun = turn.store_turn if turn is not None else None
+        return begun is not None and any(fact.uid == log.uid for fact in begun.facts)
 
     def power_cut(self) -> None:
         """What was not synced is lost, in the worst order; nobody is told."""

@@ -87,6 +87,28 @@ def test_a_replica_that_returns_does_not_lead_the_group_that_it_once_was(is_asyn
     assert stage.reached["unclean quorum"] == 0
 
 
+def test_an_async_voter_that_healed_in_vain_may_heal_again() -> None:
+    """Its process ends before its disk knows that it is well."""
+    stage = Stage(brokers=1, replicas=1, is_async=True)
+    stage.produce_all(5)
+    leader = stage.leader
+    leader.power_cut()
+    leader.boot()
+    stage.await_leader(leader)
+    assert leader.me in stage.facts.mending
+    leader.kill()
+    leader.boot()
+    assert leader.me in stage.facts.shaken
+    stage.await_leader(leader)
+    assert stage.reached["unclean quorum"] == 2
+    stage.run(1000)
+    leader.kill()
+    leader.boot()
+    assert not stage.facts.shaken
+    stage.settle()
+    assert stage.reached["unclean quorum"] == 2
+
+
 def test_rot_on_a_leader_is_found_where_it_is_and_repaired_from_the_others() -> None:
     stage = Stage()
     leader = stage.leader
