@@ -192,6 +192,21 @@ class Image:
         self.pending = []
         self.was_async = self.known.is_async
 
+    def doubt(self) -> None:
+        """The journal lost what came next: a cut may be among it, and all beyond the commit point
+        may have been written anew, flushed or not. The files must be read again from there on."""
+        known = self.known
+        offset = known.log_start
+        commit = known.marks.floor(known.commit, self.end_offset, known.log_start)
+        if commit is not None and commit[:2] == known.commit[:2]:
+            offset = commit.offset  # Else the hint speaks of what was to replace our tail.
+        below = [base for base in self.segments if base <= offset]
+        start = min(max(below, default=min(self.segments)), self.flush_segment)
+        self.segments = {base: told for base, told in self.segments.items() if base < start}
+        self.segments[start] = (0, -1)
+        self.flush_segment, self.flush_byte = start, 0
+        self.end_offset = start
+
     def lose_tail(self, segments: dict[int, tuple[int, int]], end_offset: int) -> None:
         """The files of an async log have this, whatever was written once."""
         known = self.known

@@ -103,15 +103,24 @@ def _images(replay: Replay) -> list[Image]:
     images = []
     for uid, told in _live(replay).items():
         image = Image(uid)
-        if replay.gaps:
-            notes = [e.seq for e in told.events if isinstance(e.item, items.State | items.Flushed)]
-            newest = max(notes, default=-1)
-            lost = min((gap for gap in replay.gaps if gap > newest), default=None)
-            told = told if lost is None else told.before(lost)
-        image.apply_all(told)
+        lost = _first_lost(replay, told)
+        image.apply_all(told if lost is None else told.before(lost))
         if image.state is not None:
+            if lost is not None:
+                image.doubt()
             images.append(image)
     return images
+
+
+def _first_lost(replay: Replay, told: Told) -> int | None:
+    """The first missing record that may have spoken of this log after its newest STATE.
+
+    Only a STATE says all: a FLUSHED knows nothing of marks, and they may be what is missing.
+    """
+    states = [e.seq for e in told.events if isinstance(e.item, items.State)]
+    newest = max(states, default=-1)
+    lost = [max(first, newest + 1) for first, last in replay.gaps if last > newest]
+    return min(lost, default=None)
 
 
 def _live(replay: Replay) -> dict[int, Told]:

@@ -71,8 +71,8 @@ class Replay:
     spares: list[str] = field(default_factory=list)
     next_number: int = 1
     last: Place | None = None
-    gaps: list[int] = field(default_factory=list)
-    """The first missing seq of every gap."""
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """The first and the last missing seq of every gap."""
     logs: dict[int, Told] = field(default_factory=dict)
     dropped: dict[int, None] = field(default_factory=dict)
     broker: Event | None = None
@@ -145,12 +145,13 @@ def _judge(replay: Replay, runs: list[Run], suspects: list[Run], oldest: int, sa
             found += _salvage(run, salt)
     every = sorted([*runs, *found], key=lambda run: run.places[0].seq)
     if every and not _begins_with(every[0].places[0], oldest):
-        replay.gaps.append(0)
+        replay.gaps.append((0, every[0].places[0].seq - 1))
         report.rotten = f"journal file {oldest} is missing or begins with a bad record"
     for before, after in pairwise(every):
         if after.places[0].seq != before.last.seq + 1:
-            replay.gaps.append(before.last.seq + 1)
-            report.rotten = f"records {before.last.seq + 1} to {after.places[0].seq - 1}"
+            first, last = before.last.seq + 1, after.places[0].seq - 1
+            replay.gaps.append((first, last))
+            report.rotten = f"records {first} to {last}"
     report.torn = _torn(replay, runs, salt)
     if found:
         _read_again(replay, every, salt)

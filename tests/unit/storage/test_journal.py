@@ -3,14 +3,16 @@
 from uuid import UUID
 
 import pytest
-from fakes.batches import make_disk, make_log, open_store, turn
+from fakes.batches import VOTERS, fill, make_disk, make_log, offsets, open_store, run_jobs, turn
 from fakes.disk import FakeDisk
 
 from dmq.errors import CorruptError
+from dmq.records import scan
 from dmq.storage import journal
 from dmq.storage.journal import HEADER_SIZE, Body, Journal, Place
+from dmq.storage.log import Log, LogSettings
 from dmq.storage.store import Store
-from dmq.types import Voter
+from dmq.types import Mark, Position, Voter
 
 SALT = journal.salt_of(UUID(int=5))
 FILE_BYTES = 1000
@@ -267,8 +269,6 @@ def test_who_may_have_forgotten_comes_back_under_a_new_name() -> None:
 
 
 def test_a_rotten_journal_keeps_old_bytes() -> None:
-    from fakes.batches import fill, offsets
-
     disk = make_disk()
     store = open_store(disk)
     log = make_log(store)
@@ -281,3 +281,117 @@ def test_a_rotten_journal_keeps_old_bytes() -> None:
     again = Store.open(disk, store._settings, now=0, accept_rotten=True)
     (log,) = again.logs.values()
     assert offsets(log) == [0, 1, 2, 3, 4, 5], "they were in the page cache all the time"
+
+
+def flushed_life(is_async: bool) -> tuple[FakeDisk, Store, list[tuple[int, Place]]]:
+    """Segments that come and go, notes of every kind, a journal that was recycled; its records."""
+    disk = make_disk()
+    store = open_store(disk)
+    settings = LogSettings(segment_bytes=300, is_async=is_async, flush_ms=10)
+    log = make_log(store, settings)
+    for now in range(0, 1200, 4):
+        jobs = store.maintain(now)
+        for job in jobs:
+            job.run()
+        fill(store, log, 1, now=now)  # A flush speaks of the time before this one.
+        log.set_hard(now, None)
+        turn(store, now)
+        for job in jobs:
+            store.done(job)
+    salt = journal.salt_of(store.directory_id)
+    records = []
+    for file in store._journal.files:
+        for place, _ in journal.read_records(file.file, file.number, salt):
+            records.append((file.number, place))
+    disk.kill()
+    return disk, store, records
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_rotten_journal_leaves_no_hole(is_async: bool, width: int) -> None:
+    """Whichever records are missing: what follows them is no part of the log without them."""
+    _, _, records = flushed_life(is_async)
+    assert records[0][0] > 1, "the first record that counts is not the first of all"
+    for first in range(len(records) - width):
+        disk, store, records = flushed_life(is_async)
+        for number, place in records[first : first + width]:
+            disk.flip(journal.file_name(number), place.position - HEADER_SIZE)
+        again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+        assert again.recovery.rotten is not None
+        for log in again.logs.values():
+            assert not log.damage
+            assert offsets(log) == [*range(log.end_offset)], records[first]
+def flip_record(disk: FakeDisk, store: Store, seq: int) -> None:
+    salt = journal.salt_of(store.directory_id)
+    for file in store._journal.files:
+        for place, _ in journal.read_records(file.file, file.number, salt):
+            if place.seq == seq:
+                disk.flip(journal.file_name(file.number), place.position)
+
+
+def epochs(log: Log) -> list[tuple[int, int]]:
+    """(offset, epoch) of all batches."""
+    slices = log.read(log.log_start, 1 << 30, log.end_offset)
+    headers = [header for part in slices for _, header in scan(part.pread())]
+    return [(header.base_offset, header.leader_epoch) for header in headers]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("lost", ["cut", "mark", "both"])
+@pytest.mark.parametrize("commit", [0, 2])
+def test_a_lost_cut_leaves_no_records_under_the_wrong_epoch(
+    is_async: bool, lost: str, commit: int
+) -> None:
+    """A FLUSHED that follows knows nothing of marks, and flushed bytes were written anew."""
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store, LogSettings(segment_bytes=300, is_async=is_async, flush_ms=100))
+    for epoch in (1, 2):
+        log.add_mark(Mark(epoch, 0, log.end_offset, VOTERS, 0))
+        fill(store, log, 6)
+    log.commit = Position(1, 0, commit)
+    store.request_flush(log)
+    run_jobs(store)
+    before = store.seq
+    log.cut(Position(1, 0, 4))
+    if lost != "both":
+        turn(store)
+    log.add_mark(Mark(3, 0, 4, VOTERS, 0))
+    turn(store)
+    fill(store, log, 12)
+    run_jobs(store, 200)
+    log.add_mark(Mark(4, 0, log.end_offset, VOTERS, 0))
+    turn(store)
+    flip_record(disk, store, before + (2 if lost == "mark" else 1))
+    disk.kill()
+    again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    assert again.recovery.rotten is not None
+    (found,) = again.logs.values()
+    assert not found.is_damaged
+    assert epochs(found) == [(offset, 1) for offset in range(4)]
+    assert found.end == Position(1, 0, 4)
+
+
+def test_a_state_that_speaks_of_a_time_within_a_gap_is_not_the_newest_word() -> None:
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store)
+    fill(store, log, 2)
+    before = store.seq
+    log.set_hard(1, None)
+    turn(store)
+    store.request_flush(log)
+    (job,) = store.maintain(0)
+    log.set_hard(2, None)
+    log.add_mark(Mark(2, 0, 2, VOTERS, 0))
+    turn(store)
+    job.run()
+    store.done(job)
+    fill(store, log, 2)
+    for seq in (before + 2, before + 1):
+        flip_record(disk, store, seq)
+    disk.kill()
+    again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    (found,) = again.logs.values()
+    assert found.end == Position(0, 0, 2), "what follows belongs to a mark that is lost"
