@@ -163,6 +163,7 @@ class Sender:
             return False
         stop, data = want.start, b""
         if want.stop > want.start:
+            _ground(replica, link, want.start)
             if link.flying_bytes >= settings.flying_bytes:
                 return False
             try:
@@ -207,6 +208,16 @@ def fly(replica: Replica, link: Link, message: Append, size: int) -> None:
     if size:
         under_way.append((message.end, size))
         link.flying_bytes += size
+
+
+def _ground(replica: Replica, link: Link, start: int) -> None:
+    """What is about to be sent again from `start` on is not under way any more, be there room for it
+    or not: else a window full of what was never answered would stay full."""
+    flights = replica.flying.get(link.peer)
+    if flights is not None and flights.session == link.session:
+        under_way = flights.under_way
+        while under_way and under_way[-1][0].offset > start:
+            link.flying_bytes -= under_way.pop()[1]
 
 
 def landed(replica: Replica, link: Link, end: Position) -> None:

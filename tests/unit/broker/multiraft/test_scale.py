@@ -138,6 +138,25 @@ def test_flying_bytes_are_forgotten_with_the_leadership_and_the_session() -> Non
             assert other.flying_bytes == 0
 
 
+def test_a_window_full_of_appends_that_nobody_answers_is_sent_again() -> None:
+    """What has to be sent again is not under way: it must not keep itself from being sent."""
+    sending = SendSettings(piece_bytes=500, frame_bytes=2000, flying_bytes=1000)
+    world = World(3, settings=NodeSettings(sending=sending))
+    leader = world.elected()
+    late = world.others(leader)[1]
+    world.pass_time(500)
+    world.drops = lambda _, to, frame: to == late.number and bool(frame.messages)
+    for n in range(10):
+        leader.replica.produce(batch(b"%d" % n * 200), world.now)
+        world.settle()
+    link = leader.node.links.by_peer[late.me]
+    assert link.flying_bytes >= 1000
+    world.drops = lambda *_: False
+    world.pass_time(2000)
+    assert late.replica.high_watermark == 10
+    assert link.flying_bytes == 0
+
+
 def test_a_learner_gets_what_its_leader_writes_beside_the_sync() -> None:
     """A lone voter's large writes are in its file only when the turn has ended: to have looked before
     must not keep them from a learner."""
