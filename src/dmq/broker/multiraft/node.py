@@ -387,6 +387,7 @@ class GroupNode:
         """See what changed: whom it leads or follows, who belongs to it, when it must be served."""
         members = replica.members()
         if members != replica.known_members:
+            self._ground(replica, members)  # The answers of those who left carry an old tag.
             self._groups.set_members(replica, members)
         stance = replica.stance_now()
         has_turned = stance != replica.stance
@@ -410,8 +411,9 @@ class GroupNode:
     def lost(self, replica: Replica) -> None:
         self._repairs.give_up(replica)
 
-    def _ground(self, replica: Replica) -> None:
-        for peer in list(replica.flying):
+    def _ground(self, replica: Replica, members: tuple[Voter, ...] = ()) -> None:
+        """Nothing that was sent to others than these will be answered any more."""
+        for peer in [peer for peer in replica.flying if peer not in members]:
             link = self.links.by_peer.get(peer)
             if link is not None:
                 forgotten(replica, link)

@@ -157,6 +157,24 @@ def test_a_window_full_of_appends_that_nobody_answers_is_sent_again() -> None:
     assert link.flying_bytes == 0
 
 
+def test_flying_bytes_are_forgotten_with_a_follower_that_leaves() -> None:
+    world = World(3)
+    leader = world.elected()
+    gone, stays = world.others(leader)
+    gone.is_syncing_by_hand = True
+    produce(leader, b"v" * 100)
+    world.settle()
+    link = leader.node.links.by_peer[gone.me]
+    assert link.flying_bytes > 0
+    leader.replica.set_target((leader.me, stays.me), world.now)
+    world.settle()
+    assert gone.me not in leader.replica.core.voters
+    gone.end()
+    gone.is_syncing_by_hand = False
+    world.settle()
+    assert link.flying_bytes == 0
+
+
 def test_a_learner_gets_what_its_leader_writes_beside_the_sync() -> None:
     """A lone voter's large writes are in its file only when the turn has ended: to have looked before
     must not keep them from a learner."""
