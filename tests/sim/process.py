@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
 OnDone = Callable[[ErrorCode, int], None]
 CLUSTER = "simulated"
+PIECE_BYTES = 400
 _NODE = NodeSettings(
-    sending=SendSettings(piece_bytes=400, frame_bytes=1500, flying_bytes=4000), elections_max=2
+    sending=SendSettings(piece_bytes=PIECE_BYTES, frame_bytes=1500, flying_bytes=4000),
+    elections_max=2,
 )
 """Small enough that catching up takes many messages and work is left for later turns."""
 
@@ -568,6 +570,18 @@ class Broker:
             return None
         is_whole = log.stable_end == log.end == state.log.commit and state.is_leader_live
         return log.end if is_whole else None
+
+    def commit_offset(self, topic: "Topic") -> int:
+        """All below it this replica has for certain."""
+        return self.watched[topic.name].state.log.commit.offset if self.holds(topic) else 0
+
+    def bytes_beyond(self, topic: "Topic", offset: int) -> int:
+        """What this replica may have to send to one that has all below `offset`."""
+        if not self.holds(topic):
+            return 0
+        segments = self.watched[topic.name].log.segments_list
+        first = max((segment.base for segment in segments if segment.base <= offset), default=0)
+        return sum(segment.size for segment in segments if segment.base >= first)
 
     def describe(self, topic: "Topic") -> str:
         watched = self.watched.get(topic.name)
