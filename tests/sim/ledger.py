@@ -55,10 +55,8 @@ class GroupFacts:
     """Those that are well again, while a note that says so may still be on its way to their disk: a
     process that ends before it is there has to begin with its healing again."""
     damaged: dict[Voter, None] = field(default_factory=dict)
-    """Voters with flipped bits in their log, until it is whole again."""
-    flipped: dict[Voter, None] = field(default_factory=dict)
-    """Voters with a log in which bits were flipped at any time: one may lie where nobody looked yet,
-    though the log counts as whole again."""
+    """Voters with flipped bits in their log, until it is whole again: a replica that counts as well
+    may have one where nobody has looked yet."""
     was_rotten: bool = False
     is_forfeited: bool = False
     """An unclean election, allowed by the rules, gave up what a majority had promised."""

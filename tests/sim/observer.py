@@ -16,6 +16,7 @@ from dmq.raft.core import RaftCore
 from dmq.raft.quorum import NOTHING
 from dmq.raft.state import State
 from dmq.raft.view import position_of
+from dmq.storage.items import Damage
 from dmq.storage.log import Log
 from dmq.types import Mark, Position, Voter
 
@@ -31,6 +32,7 @@ class Watched:
         "checked",
         "commit",
         "core",
+        "damage",
         "epoch",
         "facts",
         "is_damaged",
@@ -67,6 +69,8 @@ class Watched:
         self.unclean = 0
         self.is_recovering = state.is_recovering
         self.is_damaged = state.is_damaged
+        self.damage: dict[Damage, None] = {}
+        """All that the replica found since its log was whole."""
 
     def begin_again(self) -> None:
         """The replica has another log."""
@@ -105,15 +109,15 @@ class Observer:
             self._check_entries(watched)
         if state.is_recovering != watched.is_recovering or watched.facts.shaken:
             self._health_changed(watched)
-        if state.is_damaged != watched.is_damaged:
-            self._damage_changed(watched)
+        if state.is_damaged or watched.is_damaged:
+            self._look_at_damage(watched)
 
     def _health_changed(self, watched: Watched) -> None:
         if watched.is_recovering and not watched.state.is_recovering:
             self._reached["recovering voter healed"] += 1
             self._healed(watched)
             if not watched.is_damaged:
-                watched.facts.damaged.pop(watched.voter, None)
+                self._whole_again(watched)
         watched.is_recovering = watched.state.is_recovering
         if not watched.is_recovering and watched.voter in watched.facts.shaken:
             del watched.facts.shaken[watched.voter]
@@ -125,12 +129,22 @@ class Observer:
             for check in self._checkers.healed:
                 check(watched.facts, watched.voter, watched.state.log.durable, had)
 
-    def _damage_changed(self, watched: Watched) -> None:
-        watched.is_damaged = watched.state.is_damaged
-        if watched.is_damaged:
+    def _look_at_damage(self, watched: Watched) -> None:
+        was_damaged, watched.is_damaged = watched.is_damaged, watched.state.is_damaged
+        watched.damage.update(dict.fromkeys(watched.log.damage))
+        if not was_damaged:
             self._reached["damage found"] += 1
-        else:
+        elif not watched.is_damaged:
             self._reached["damaged replica repaired"] += 1
+            self._whole_again(watched)
+
+    def _whole_again(self, watched: Watched) -> None:
+        """As far as the replica knows: of two flipped bits it may have met one, or none."""
+        disk, directory = self._world.brokers[watched.voter.node].disk, watched.log.directory
+        for segment, start, _ in watched.damage:
+            disk.mended(f"{directory}/{segment:020d}.log", start)
+        watched.damage = {}
+        if not disk.has_flips(directory):
             watched.facts.damaged.pop(watched.voter, None)
 
     def _led(self, watched: Watched) -> None:
@@ -225,8 +239,7 @@ class Observer:
         start = max(watched.checked, log.log_start)
         if start < stop and not log.damage:
             facts, voter = watched.facts, watched.voter
-            # A voter that healed may still have a flipped bit where nobody has looked.
-            may_rot = voter in facts.damaged or voter in facts.flipped
+            may_rot = voter in facts.damaged
             try:
                 entries = read_log(log, start, stop)
             except (RottenBatchError, StorageError) as error:

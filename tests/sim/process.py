@@ -79,8 +79,6 @@ class Broker:
         self.sync_ms = world.mix.sync_ms
         self.watched: dict[str, Watched] = {}
         self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._rotten: dict[str, None] = {}
-        """Topics whose bytes have flipped bits and now belong to a new name."""
         self._had_turn = False
         """The last process ended in the middle of a turn."""
         self._forget_process()
@@ -308,15 +306,13 @@ class Broker:
         self.kill()
         self.has_power = False
         self._lose_name()
-        self._rotten = {}
         self.disk = _make_disk(self.world, self.number)
 
     def _lose_name(self) -> None:
         self.will_be_renamed = True
         for topic in self.world.metadata.topics.values():
             topic.facts.marks_of.pop(self.me, None)
-            if topic.facts.damaged.pop(self.me, 0) is None:
-                self._rotten[topic.name] = None
+            topic.facts.damaged.pop(self.me, None)
 
     def pause(self) -> None:
         self.is_paused = True
@@ -507,8 +503,8 @@ class Broker:
         watched = self.watched[topic.name] = Watched(topic, replica)
         if self.backend is not None:
             self.backend.opened(topic, replica)
-        if had_log and topic.name in self._rotten:
-            topic.facts.damaged[self.me] = None
+        if self.disk.has_flips(replica.log.directory):
+            topic.facts.damaged[self.me] = None  # Perhaps under a new name.
         if had_log or self.me in topic.facts.durable:
             self.world.observer.restarted(watched, is_exact=not self._had_turn)
 
@@ -704,7 +700,6 @@ class Broker:
         name = f"{log.directory}/{segment.base:020d}.log"
         self.disk.flip(name, self.rng.randrange(segment.size), 1 << self.rng.randrange(8))
         watched.facts.damaged[self.me] = None
-        watched.facts.flipped[self.me] = None
         watched.facts.was_rotten = True
         return True
 
@@ -725,9 +720,32 @@ class Broker:
 
 
 class Disk(FakeDisk):
-    """A fake disk that knows whose it is, which only a mutant cares about."""
+    """A fake disk that knows whose it is, which only a mutant cares about, and what was flipped."""
 
     owner = 0
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._flips: dict[tuple[str, int], bytes] = {}
+        """What a flip made of a byte."""
+
+    def flip(self, name: str, position: int, mask: int = 0x40) -> None:
+        super().flip(name, position, mask)
+        self._flips[name, position] = self.open(name).read_at(position, 1)
+
+    def mended(self, name: str, start: int) -> None:
+        """A repair wrote this file anew from here on: nothing excuses what is bad there."""
+        for place in [p for p in self._flips if p[0] == name and p[1] >= start]:
+            del self._flips[place]
+
+    def has_flips(self, directory: str) -> bool:
+        """Whether a flipped byte is left in these files: nobody wrote it anew or cut it off."""
+        return any(
+            name.startswith(f"{directory}/")
+            and self.exists(name)
+            and self.open(name).read_at(position, 1) == byte
+            for (name, position), byte in self._flips.items()
+        )
 
 
 def _make_disk(world: "World", number: int) -> Disk:
