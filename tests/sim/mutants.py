@@ -81,8 +81,8 @@ _ROTATION = _world("rotate", acks_all_rate=0.3)
 """Deposed leaders with long tails meet voters of shorter, newer logs."""
 _EMPTY = _world("rotate", produce_every_ms=5000, fetch_every_ms=30)
 """So little is produced that most epochs have no record."""
-_SLOW = _world("rotate isolate reset_link", sync_ms=(30, 200), acks_all_rate=0.3)
-"""Much happens while a sync is under way."""
+_SLOW = _world("rotate transfer reset_link split", sync_ms=(5, 60), acks_all_rate=0.3, window=4)
+"""Much happens while a sync is under way, and followers keep up all the same."""
 _DATAGRAMS = _world("kill split isolate cut_one_way", weather=_LOSSY)
 _WIPES = _world("wipe kill split", brokers=4)
 _UNSYNCED = _world("power_cut kill split isolate", async_rate=1.0)
@@ -254,8 +254,7 @@ MUTANTS: dict[str, Mutant] = {
         "what was cut during a sync is acknowledged when it returns",
         ((LogView, "turn_ends", _trust_the_sync), (Log, "_move_stable", _stable_is_begun)),
         _SLOW,
-        20,
-        first=1,
+        30,
     ),
     "no_rollback": Mutant(
         "a cut change of voters stays in force", ((Marks, "cut", _cut_keeps_voters),), _MEMBERS, 60

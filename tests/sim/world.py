@@ -218,7 +218,8 @@ class World:
         for topic in topics:
             commit = min(broker.commit_offset(topic) for broker in brokers)
             lacking = max(broker.bytes_beyond(topic, commit) for broker in brokers)
-            pieces = max(pieces, lacking // PIECE_BYTES)
+            # Pieces are whole batches: any two neighbours have more than one piece may have.
+            pieces = max(pieces, 2 * lacking // PIECE_BYTES)
         return pieces * (self.mix.sync_ms[1] + PIECE_MS)
 
     def _probe(self, waiting: dict[str, int], until: int) -> None:
