@@ -75,6 +75,7 @@ class Restorer:
         self._journal = {file.number: file.file for file in journal_files}
         self._report = report
         self._is_unclean = not report.is_same_boot
+        self._is_rotten = report.rotten is not None
 
     def restore(self, images: list[Image]) -> list[RecoveredLog]:
         """Idempotent; raises StorageError if the disk is full."""
@@ -155,7 +156,7 @@ class Restorer:
             base = int(stem)
             is_above = base > image.flush_segment and not image.was_async
             if base < first or is_above:
-                self._unlink(directory, sizes, base)
+                self._let_go(image, directory, name)
             elif suffix == "log" and base < image.flush_segment and base not in image.segments:
                 moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
                 self._report.lost_found.append(moved)
@@ -220,6 +221,14 @@ class Restorer:
             if sizes.pop(_name(base, suffix), None) is not None:
                 self._files.unlink(f"{directory}/{_name(base, suffix)}")
 
+    def _let_go(self, image: Image, directory: str, name: str) -> None:
+        """Remove what the log does not have. A rotten journal may be wrong about that: it is kept."""
+        if self._is_rotten and name.endswith(".log"):
+            moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
+            self._report.lost_found.append(moved)
+        else:
+            self._files.unlink(f"{directory}/{name}")
+
     def _read_on(self, image: Image, directory: str) -> None:
         """Take in what an async log's files have beyond what the journal knows.
 
@@ -244,7 +253,7 @@ class Restorer:
         for name in present:
             stem = name.partition(".")[0]
             if stem.isdigit() and int(stem) > base:
-                self._files.unlink(f"{directory}/{name}")
+                self._let_go(image, directory, name)
         image.lose_tail(segments, end)
 
     def _good_bytes(

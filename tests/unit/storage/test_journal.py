@@ -322,6 +322,8 @@ def test_a_rotten_journal_leaves_no_hole(is_async: bool, width: int) -> None:
         for log in again.logs.values():
             assert not log.damage
             assert offsets(log) == [*range(log.end_offset)], records[first]
+
+
 def flip_record(disk: FakeDisk, store: Store, seq: int) -> None:
     salt = journal.salt_of(store.directory_id)
     for file in store._journal.files:
@@ -395,3 +397,36 @@ def test_a_state_that_speaks_of_a_time_within_a_gap_is_not_the_newest_word() -> 
     again = Store.open(disk, store._settings, now=0, accept_rotten=True)
     (found,) = again.logs.values()
     assert found.end == Position(0, 0, 2), "what follows belongs to a mark that is lost"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("commit", [0, 6])
+def test_files_that_a_rotten_journal_knows_nothing_of_are_put_aside(
+    is_async: bool, commit: int
+) -> None:
+    """It lost a trim: the files where it would read on are gone, what is left is behind a hole."""
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store, LogSettings(segment_bytes=300, is_async=is_async, flush_ms=100))
+    log.add_mark(Mark(1, 0, 0, VOTERS, 0))
+    fill(store, log, 8)
+    log.commit = Position(1, 0, commit)
+    store.request_flush(log)
+    run_jobs(store)
+    before = store.seq
+    log.set_hard(1, None)
+    turn(store)
+    fill(store, log, 10)
+    run_jobs(store, 200)
+    log.trim(14, Position(1, 0, 16))
+    turn(store)
+    run_jobs(store, 400)
+    left = {name for name in disk.list(log.directory) if name.endswith(".log")}
+    flip_record(disk, store, before + 1)
+    disk.kill()
+    again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    (found,) = again.logs.values()
+    still = set(disk.list(found.directory)) | {
+        name.partition("-")[2] for name in disk.list("lost+found")
+    }
+    assert left <= still
