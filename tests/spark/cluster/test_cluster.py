@@ -2,7 +2,10 @@
 die, attempts that are overtaken, workers without dmq."""
 
 import collections
+import json
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +105,52 @@ def test_an_attempt_that_a_speculative_one_overtakes_writes_nothing_and_leaves_n
     run(server, job, place, sink, tmp_path)
     assert (tmp_path / "slow").exists(), "no attempt was slow"
     place.judge(sink)
+
+
+@pytest.mark.parametrize("where", ["remote", pytest.param("master", marks=pytest.mark.slow)])
+def test_a_project_that_sums_up_a_topic_into_another_runs_on_the_cluster(
+    where: str, server: ConnectServer, place: Place, tmp_path: Path
+) -> None:
+    """`dmq pipeline run --remote` and `--master`; exactly one record per key and window."""
+    orders, totals = create(place.servers, topic_name("orders"), 2), place.new_sink()
+    hour_ago = int(time.time() // 60 - 60) * 60_000
+    pairs = [(b"key-%d" % (n % 4), b'{"amount": 1.5}') for n in range(200)]
+    times = [hour_ago + n // 100 * 60_000 for n in range(200)]
+    produce(place.servers, orders, pairs, timestamps=times)
+    produce(place.servers, orders, [(b"late", b'{"amount": 1}')], timestamps=[hour_ago + 1_800_000])
+    dmq(
+        place,
+        tmp_path,
+        "init",
+        "sums",
+        "--template",
+        "aggregate",
+        "--topic",
+        orders,
+        "--to",
+        totals,
+    )
+    spark = ["--remote", server.url] if where == "remote" else ["--master", place.spark.url]
+    if where == "master":
+        for name, value in application(tmp_path).items():
+            spark += ["--conf", f"{name}={value}"]
+    told = dmq(place, tmp_path, "run", "sums", *spark)
+    assert "completed, 201 rows read" in told
+    found = [json.loads(value or b"") for _, value in committed(place.servers, totals)]
+    assert sorted((each["key"], each["records"], each["total"]) for each in found) == sorted(
+        (f"key-{n}", 25, 37.5) for n in range(4) for _ in range(2)
+    )
+    nothing_is_open(place.servers)
+
+
+def dmq(place: Place, folder: Path, *words: str) -> str:
+    ended = subprocess.run(
+        [str(Path(sys.executable).parent / "dmq"), "pipeline", *words],
+        env=environment(DMQ_BOOTSTRAP_SERVERS=place.servers), timeout=SUBMIT_S, text=True,
+        capture_output=True, cwd=folder, start_new_session=True,
+    )  # fmt: skip
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
 
 
 def submitted(
