@@ -126,6 +126,10 @@ class Cleaner:
     def request(self, log: Log) -> None:
         self._requested[log] = None
 
+    def is_requested(self, log: Log) -> bool:
+        """Whether a flush was asked for that has not begun yet."""
+        return log in self._requested
+
     def forget(self, log: Log) -> None:
         self._due.pop(log, None)
         self._requested.pop(log, None)

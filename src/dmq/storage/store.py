@@ -292,8 +292,8 @@ class Store:
 
     def _after_note(self, turn: Turn, log: Log, note: Note) -> None:
         turn.after.append(partial(log.flush_noted, note.base, note.cut_count))
-        if note.is_requested:
-            log.resume()
+        if note.is_requested and not self._cleaner.is_requested(log):
+            log.resume()  # Else this flush may have begun before the change that waits for one.
 
     def _begin_logs(self, turn: Turn) -> None:
         taken: list[Log] = []

@@ -472,6 +472,27 @@ def test_a_change_to_sync_waits_for_a_flush() -> None:
     assert not found.is_recovering
 
 
+def test_a_change_to_sync_waits_for_a_flush_of_its_own() -> None:
+    """One that somebody else asked for may have begun before the last records came."""
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store, ASYNC)
+    fill(store, log, 5)
+    store.request_flush(log)
+    (early,) = store.maintain(0)
+    fill(store, log, 5)
+    log.configure(LogSettings(segment_bytes=1000))
+    early.run()
+    store.done(early)
+    turn(store)
+    assert log.is_async
+    run_jobs(store)
+    turn(store)
+    assert not log.is_async
+    (found,) = restarted(store, power=True).logs.values()
+    assert offsets(found) == [*range(10)]
+
+
 def test_a_change_to_async_is_remembered() -> None:
     store = open_store(make_disk())
     log = make_log(store)
