@@ -32,6 +32,9 @@ class Checker:
     ) -> None:
         """A replica leads an epoch, by a clean election or not."""
 
+    def stood(self, group: GroupFacts, voter: Voter, epoch: int, mark: Mark) -> None:
+        """A replica leads an epoch; `mark` was the last of its log when it was elected."""
+
     def epoch_moved(self, group: GroupFacts, voter: Voter, old: int, new: int) -> None:
         """A replica's epoch, in one life of its process."""
 
@@ -122,6 +125,23 @@ class LeadersHaveDurableVotes(Checker):
         ]
         if not unclean and len(given) < majority(len(voters)):
             self.fail(f"{voter} leads epoch {epoch} with the votes of {given}, of {voters}")
+
+
+class LeadersKnowTheVoters(Checker):
+    """A committed change of voters is never lost, not even with the tails of async logs: who was
+    elected had it, or a further one. Else the group that it was leads beside the one that it is."""
+
+    name = "nobody is elected by voters that were replaced"
+
+    def has_mark(self, group: GroupFacts, voter: Voter, mark: Mark) -> None:
+        known = group.voters_since
+        if known is None or (mark[:2] > known[:2] and mark.voters != known.voters):
+            group.voters_since = mark
+
+    def stood(self, group: GroupFacts, voter: Voter, epoch: int, mark: Mark) -> None:
+        known = group.voters_since
+        if known is not None and mark[:2] < known[:2] and mark.voters != known.voters:
+            self.fail(f"{voter} leads epoch {epoch} with {mark}, but {known} is committed")
 
 
 class VotesOnce(Checker):
@@ -327,7 +347,10 @@ class HealedVotersHaveAll(Checker):
 
 
 class UncleanOnlyWhenNecessary(Checker):
-    """Records may be given up only if too few voters remember all that they acknowledged."""
+    """Records may be given up only if too few voters remember all that they acknowledged.
+
+    Of the voters that the elected one knows: `LeadersKnowTheVoters` says that these are in force.
+    """
 
     name = "an unclean election needs a majority that lost power"
 
@@ -347,6 +370,7 @@ ALL: tuple[type[Checker], ...] = (
     UncleanOnlyWhenNecessary,
     HealedVotersHaveAll,
     LeadersHaveDurableVotes,
+    LeadersKnowTheVoters,
     VotesOnce,
     NothingGoesBack,
     SurvivesRestarts,

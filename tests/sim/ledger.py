@@ -41,6 +41,8 @@ class GroupFacts:
     """The end of the committed batches that were looked at."""
     log_start: int = 0
     marks: dict[tuple[int, int], Mark] = field(default_factory=dict)
+    voters_since: Mark | None = None
+    """The committed mark that brought the present voters, or the first that was seen with them."""
     leaders: dict[int, Voter] = field(default_factory=dict)
     votes: dict[int, dict[Voter, Voter]] = field(default_factory=dict)
     durable: dict[Voter, Position] = field(default_factory=dict)

@@ -292,6 +292,8 @@ ANY_SESSION: tuple[Patch, ...] = (
 """Frames of a former session count. Too rare for a random run: a scenario of its own shows it."""
 MATCH_STAYS: tuple[Patch, ...] = ((Progress, "begin_session", _forget_nothing),)
 """What a follower acknowledged counts on after its restart; shown by the same scenario."""
+UNSAFE_CHANGE: tuple[Patch, ...] = ((Log, "_hold_back", lambda log: None),)
+"""An async log promises a change of voters that a loss of power can take; a scenario shows it."""
 
 
 @contextmanager

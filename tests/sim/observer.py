@@ -158,6 +158,9 @@ class Observer:
             self._reached["unclean quorum"] += 1
         for check in self._checkers.led:
             check(watched.facts, watched.voter, state.epoch, state.voters, is_unclean)
+        before = [mark for mark in state.log.marks if mark.epoch < state.epoch]
+        for check in self._checkers.stood if before else ():
+            check(watched.facts, watched.voter, state.epoch, before[-1])
 
     def _marks_changed(self, watched: Watched) -> None:
         before, marks = watched.marks, watched.state.log.marks

@@ -13,9 +13,9 @@ from dmq.storage.log import Log
 counts: Counter[str] = Counter()
 
 
-def _flush_noted(self: Log, base: int, cut_count: int) -> None:
+def _flush_noted(self: Log, base: int, end_offset: int, cut_count: int) -> None:
     counts["flush note that followed a cut"] += cut_count != self.cut_count
-    _FLUSH_NOTED(self, base, cut_count)
+    _FLUSH_NOTED(self, base, end_offset, cut_count)
 
 
 _FLUSH_NOTED: Any = Log.flush_noted

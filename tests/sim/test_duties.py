@@ -5,7 +5,8 @@ The checkers of the simulator watch throughout; what is asserted here is what th
 """
 
 import pytest
-from sim.mutants import ANY_SESSION, MATCH_STAYS, Patch, broken
+from sim.checkers import BrokenPromiseError
+from sim.mutants import ANY_SESSION, MATCH_STAYS, UNSAFE_CHANGE, Patch, broken
 from sim.stage import Stage
 
 from dmq.errors import ErrorCode
@@ -85,6 +86,39 @@ def test_a_replica_that_returns_does_not_lead_the_group_that_it_once_was(is_asyn
     assert first.leads(stage.topic)
     assert len(stage.read(first)) >= 40
     assert stage.reached["unclean quorum"] == 0
+
+
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_a_change_of_voters_is_not_lost_with_the_tail_of_an_async_log(seed: int) -> None:
+    """Else the one that was replaced would lead again, as the only voter, beside its successor."""
+    stage = Stage(brokers=2, replicas=1, is_async=True, seed=seed)
+    first = stage.leader
+    (second,) = [broker for broker in stage.brokers if broker is not first]
+    stage.world.metadata.place(stage.topic, [second.number])
+    while not second.leads(stage.topic):
+        stage.produce(first)  # So that there are always records which no flush has seen.
+        stage.run(3)
+    stage.until(lambda: second.watched["topic"].state.voters == (second.me,))
+    first.power_cut()
+    stage.isolate(first)
+    acknowledged = stage.produce_all(10)
+    first.boot()
+    assert first.watched["topic"].state.is_recovering
+    stage.run(3000)
+    assert not first.leads(stage.topic)
+    stage.join(first)
+    stage.settle()
+    assert stage.reached["unclean quorum"] == 0
+    read = {entry.number for entry in stage.read(second)}
+    assert read >= {attempt.number for attempt in acknowledged}
+
+
+def test_a_change_of_voters_that_is_lost_would_be_noticed() -> None:
+    with (
+        broken(UNSAFE_CHANGE),
+        pytest.raises(BrokenPromiseError, match="voters that were replaced"),
+    ):
+        test_a_change_of_voters_is_not_lost_with_the_tail_of_an_async_log(seed=1)
 
 
 def test_an_async_voter_that_healed_in_vain_may_heal_again() -> None:

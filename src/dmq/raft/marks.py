@@ -126,6 +126,13 @@ class Marks:
         """From the mark with this epoch and change on."""
         return Marks(tuple(m for m in self.items if (m.epoch, m.change) >= (epoch, change)))
 
+    def before_change(self, offset: int) -> Position | None:
+        """The end of this log without its first change of voters beyond `offset`; None: no change."""
+        for before, mark in pairwise(self.items):
+            if mark.offset > offset and mark.voters != before.voters:
+                return Position(before.epoch, before.change, mark.offset)
+        return None
+
     def end_of_epoch(self, epoch: int, end_offset: int) -> tuple[int, int]:
         """(greatest epoch <= `epoch`, its end offset), for OffsetForLeaderEpoch; (-1, -1): unknown."""
         found = -1

@@ -45,7 +45,8 @@ class Note(NamedTuple):
     is_state: bool
     raw: bytes
     base: int = 0
-    """Active segment and number of cuts when the flush began."""
+    """Active segment, end offset and number of cuts when the flush began."""
+    end_offset: int = 0
     cut_count: int = 0
     is_requested: bool = False
     """The log waits for this one (a change to sync)."""
@@ -182,12 +183,14 @@ class Cleaner:
         if is_state:
             for segment in log.unsynced:
                 save_index(self._files, segment, is_closed=segment is not log.segments_list[-1])
-            raw = items.encode_state(log.snapshot(as_of))
+            state = log.snapshot(as_of)
+            raw, end = items.encode_state(state), state.end_offset
         else:
-            raw = items.encode_flushed(log.flushed_note(as_of))
+            flushed = log.flushed_note(as_of)
+            raw, end = items.encode_flushed(flushed), flushed.end_offset
         base = log.segments_list[-1].base
         job.notes.append(
-            Note(log, log.life, as_of, is_state, raw, base, log.cut_count, is_requested)
+            Note(log, log.life, as_of, is_state, raw, base, end, log.cut_count, is_requested)
         )
         collect(job, log)
         self.forget(log)

@@ -121,6 +121,7 @@ class Layout:
         "life",
         "partition",
         "readable_end",
+        "safe_end",
         "segments_list",
         "settings",
         "topic_id",
@@ -155,6 +156,8 @@ class Layout:
         self.directory_changed = False
         self.flushed_base = state.segments[-1].base
         """Segments below this are flushed by a durable note: the journal never writes them again."""
+        self.safe_end = state.end_offset
+        """Of an async log: durable facts say that a loss of power takes no record below this."""
         self.cut_count = 0
         self.life = 0
         """Rises with every reset: a flush of a former life says nothing about this one."""
@@ -329,6 +332,7 @@ class Layout:
         if position.offset >= begun.end_offset:
             return
         begun.end_offset = position.offset
+        self.safe_end = min(self.safe_end, position.offset)
         self.readable_end = min(self.readable_end, position.offset)
         self.flushed_base = min(self.flushed_base, segment.base)
         self.cut_count += 1
@@ -419,6 +423,7 @@ class Layout:
 
     def _begin_mode(self, turn: Turn, is_async: bool) -> None:
         self.is_async = is_async
+        self.safe_end = self._begun.end_offset  # The journal has it, or a flush that it waited for.
         turn.body.add(items.encode_mode(items.Mode(self.uid, is_async)))
 
     def _begin_reset(self, turn: Turn, base: Mark, log_start: int) -> None:
@@ -427,7 +432,7 @@ class Layout:
         self.segments_list = [Segment(self.directory, SegmentState(log_start, 0, -1))]
         self.unsynced.clear()
         self.damage = ()
-        self.readable_end = log_start
+        self.readable_end = self.safe_end = log_start
         self.life += 1
         self.flushed_base = log_start
         begun = self._begun
@@ -523,7 +528,8 @@ class Layout:
             tuple(s.state() for s in self.segments_list if s.base >= first),
         )
 
-    def flush_noted(self, base: int, cut_count: int) -> None:
+    def flush_noted(self, base: int, end_offset: int, cut_count: int) -> None:
         """A note about the log when `base` was its active segment is durable."""
         if cut_count == self.cut_count:
             self.flushed_base = max(self.flushed_base, base)
+            self.safe_end = max(self.safe_end, end_offset)

@@ -118,6 +118,7 @@ class Log(Layout):
         "_ops",
         "_staged_cut",
         "_staged_end",
+        "_unsafe_from",
         "epoch",
         "is_dropped",
         "is_forgotten",
@@ -148,6 +149,8 @@ class Log(Layout):
         """A cut that takes bytes away is staged: the log's turn is held."""
         self._staged_cut: Position | None = None
         """The lowest position that a staged cut goes back to."""
+        self._unsafe_from: Position | None = None
+        """Where an async log's promises end for now: before a change of voters that is not safe."""
         self._is_hard_staged = False
         self._is_held = False
         self._is_paused = False
@@ -173,6 +176,11 @@ class Log(Layout):
     def is_cut_staged(self) -> bool:
         """Whether the files have more than the log, until the next turn has ended."""
         return self._staged_cut is not None
+
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether promises wait for a flush: see `_hold_back`."""
+        return self._unsafe_from is not None
 
     def segments(self) -> list[SegmentInfo]:
         """Oldest first; the last one is active."""
@@ -364,7 +372,20 @@ class Log(Layout):
                 self._move_stable()
                 turn.stable.append(self)
                 return
+        if self.is_async or self._unsafe_from is not None:
+            self._hold_back()
         turn.logs.append(self)
+
+    def _hold_back(self) -> None:
+        """Promise no change of voters, nor what follows it, before all below it is flushed.
+
+        The journal has the mark, but who lost records that lie before it can't keep it, and would
+        go on as a voter of the group that it was, perhaps as the only one.
+        """
+        marks = self._begun.marks
+        self._unsafe_from = marks.before_change(self.safe_end) if self.is_async else None
+        if self._unsafe_from is not None:
+            self._host.request_flush(self)
 
     def _begin_some(self, turn: Turn, ops: list[Op], at: int) -> int:
         if not (turn.takes_batches or self.is_async):
@@ -405,6 +426,8 @@ class Log(Layout):
     def _move_stable(self) -> bool:
         begun = self._begun
         stable = begun.end
+        if self._unsafe_from is not None:
+            stable = min(stable, self._unsafe_from)
         if self._staged_cut is not None:
             # What lies beyond is durable now, but on its way out; the same offsets may be staged
             # again, and those are not durable.
@@ -415,6 +438,11 @@ class Log(Layout):
         return True
 
     # ---- flushing (cleaner)
+
+    def flush_noted(self, base: int, end_offset: int, cut_count: int) -> None:
+        super().flush_noted(base, end_offset, cut_count)
+        if self._unsafe_from is not None:
+            self._hold_back()  # Again, if a cut came between, or another change of voters.
 
     def resume(self) -> None:
         """The flush that a change to sync waited for is noted."""

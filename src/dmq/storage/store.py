@@ -291,7 +291,9 @@ class Store:
         self._dropping = []
 
     def _after_note(self, turn: Turn, log: Log, note: Note) -> None:
-        turn.after.append(partial(log.flush_noted, note.base, note.cut_count))
+        turn.after.append(partial(_flush_noted, log, note))
+        if log.awaits_flush:
+            turn.released.append(log)
         if note.is_requested and not self._cleaner.is_requested(log):
             log.resume()  # Else this flush may have begun before the change that waits for one.
 
@@ -329,7 +331,7 @@ class Store:
             self._note_facts(turn)
         for work in turn.after:
             work()
-        moved = [log for log in turn.logs if log.ended()]
+        moved = [log for log in (*turn.released, *turn.logs) if log.ended()]
         if self._cover_at is not None and turn.has_record:
             self._cover_at = now + COVER_MS
         self._plan(now)
@@ -434,3 +436,8 @@ class Store:
         self._write(cover)
         cover.sync()
         self.end_turn(cover, now)
+
+
+def _flush_noted(log: Log, note: Note) -> None:
+    if is_current(note):  # Else the turn that wrote the note replaced the log.
+        log.flush_noted(note.base, note.end_offset, note.cut_count)

@@ -48,6 +48,7 @@ class Turn:
         "logs",
         "now",
         "refused",
+        "released",
         "seq",
         "stable",
         "sync_first",
@@ -65,6 +66,8 @@ class Turn:
         self.logs: list[Log] = []
         self.stable: list[Log] = []
         """Async logs whose stable end moved as soon as the turn was begun."""
+        self.released: list[Log] = []
+        """Async logs that held promises back for a flush, which this turn notes."""
         self.refused: list[Refusal] = []
         self.facts: list[Fact] = []
         self.after: list[Callable[[], None]] = []

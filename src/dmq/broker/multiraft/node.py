@@ -547,6 +547,10 @@ class GroupNode:
             replica = self._groups.by_uid.get(log.uid)
             if replica is not None and not log.staged_bytes:
                 replica.has_staged = False
+        for log in store_turn.released:
+            replica = self._groups.by_uid.get(log.uid)
+            if replica is not None:
+                self._dirty[replica] = None  # It may acknowledge more when the turn has ended.
         self._unborn, unborn = [], self._unborn
         for replica in unborn:
             replica.is_unborn = False

@@ -1,8 +1,10 @@
 """Disks that are full or slow: who leads then, and what is refused."""
 
 import pytest
-from unit.broker.multiraft.wiring import Broker, World, produce, values
+from fakes.disk import FakeDisk
+from unit.broker.multiraft.wiring import TOPIC, Broker, World, produce, values
 
+from dmq.broker.multiraft.replica import GroupSettings
 from dmq.errors import ErrorCode
 from dmq.storage.log import LogSettings
 from dmq.storage.store import StoreSettings
@@ -125,3 +127,90 @@ def test_full_brokers_stand_again_when_nobody_has_room_any_more() -> None:
     third.kill()
     world.until(lambda: len(world.leaders) == 1, 5000)
     assert values(world.leaders[0]) == [b"a"]
+
+
+# --- async: a change of voters is not lost with a tail --------------------------------------------
+
+ASYNC = GroupSettings(log=LogSettings(segment_bytes=1000, is_async=True, flush_ms=60_000))
+
+
+def growing() -> tuple[World, Broker, Broker]:
+    """A group of one voter with unflushed records, and another broker that is to be one too."""
+    world = World(2)
+    leader, learner = world[1], world[2]
+    world.create(ASYNC, voters=(leader.me,))
+    world.leader()
+    learner.node.create_group(world.now, TOPIC, 0, (leader.me,), ASYNC, is_founding=False)
+    for n in range(5):
+        produce(leader, b"%d" % n)
+    world.settle()
+    for broker in (leader, learner):
+        broker.replica.set_target(world.voters, world.now)
+    return world, leader, learner
+
+
+@pytest.mark.parametrize("slow", [1, 2])
+def test_a_change_of_voters_commits_when_each_that_counts_has_flushed(
+    slow: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, leader, _ = growing()
+    core = leader.replica.core
+    monkeypatch.setattr(world[slow], "run_jobs", lambda: None)
+    world.until(lambda: core.voters == world.voters, 20_000)
+    reply = produce(leader, b"after")
+    world.pass_time(1000)
+    assert world[slow].replica.log.awaits_flush
+    assert world[slow].replica.core.durable_end[:2] == (1, 0)
+    assert world[3 - slow].replica.core.durable_end == core.end
+    assert core.commit[:2] == (1, 0)
+    assert reply.code is None
+    monkeypatch.undo()
+    world.pass_time(20)
+    assert reply.code is ErrorCode.NONE
+    assert core.commit == core.end == (1, 1, 6)
+
+
+def test_a_voter_that_loses_power_before_the_flush_never_counted_for_the_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, leader, learner = growing()
+    monkeypatch.setattr(leader, "run_jobs", lambda: None)
+    world.until(lambda: learner.replica.core.voters == world.voters, 20_000)
+    assert leader.replica.core.commit.change == 0
+    leader.kill(FakeDisk.power_cut)
+    world.pass_time(2000)
+    assert not learner.replica.is_leader
+    monkeypatch.undo()
+    leader.restart()
+    world.reopen(leader, ASYNC).set_target(world.voters, world.now)
+    assert world.leader() is leader
+    world.until(lambda: leader.replica.core.voters == world.voters, 20_000)
+    world.until(lambda: learner.replica.core.commit == leader.replica.core.end)
+    assert values(learner) == values(leader)
+
+
+def test_a_leader_that_steps_down_before_its_flush_acknowledges_as_a_follower(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(4)
+    world.create(ASYNC, voters=world.voters[:3])
+    leader = world.leader()
+    world[4].node.create_group(world.now, TOPIC, 0, world.voters[:3], ASYNC, is_founding=False)
+    produce(leader, b"a")
+    world.settle()
+    monkeypatch.setattr(leader, "run_jobs", lambda: None)
+    for broker in world.brokers.values():
+        broker.replica.set_target(world.voters, world.now)
+    world.until(lambda: leader.replica.core.commit.change == 1, 20_000)
+    assert leader.replica.core.durable_end.change == 0, "the others have it"
+    heir = world.others(leader)[0]
+    assert leader.replica.transfer(heir.me, world.now)
+    world.until(lambda: world.leaders == [heir])
+    new = world.leader()
+    produce(new, b"b")
+    world.pass_time(100)
+    assert new.replica.core.matches()[leader.me] == (1, 0, 1)
+    monkeypatch.undo()
+    world.pass_time(20)
+    assert new.replica.core.matches()[leader.me] == new.replica.core.end
+    assert [values(broker) for broker in world.brokers.values()] == [[b"a", b"b"]] * 4
