@@ -61,6 +61,8 @@ class Confluent:
                 "message.timeout.ms": options["patience_ms"],
                 "socket.timeout.ms": 10_000,
                 "reconnect.backoff.max.ms": 1000,
+                # It would go back to where it began when no broker answers; those may have left for good.
+                "metadata.recovery.strategy": "none",
                 "error_cb": self._on_error,
                 "log_level": 0,
                 **({"enable.idempotence": True} if is_idempotent else plain),

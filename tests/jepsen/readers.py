@@ -40,6 +40,7 @@ class Confluent:
                 "fetch.wait.max.ms": 100,
                 "reconnect.backoff.max.ms": 1000,
                 "socket.timeout.ms": 10_000,
+                "metadata.recovery.strategy": "none",  # As in producers.
                 "error_cb": lambda error: None,
                 "log_level": 0,
             }
