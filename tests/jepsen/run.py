@@ -19,7 +19,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from dmq.testing import Cluster, namespaces
+from dmq.testing import BrokerFailedError, Cluster, namespaces
 from tests.jepsen import checker, disks, history
 from tests.jepsen.kafka import KafkaCluster
 from tests.jepsen.nemesis import DECK, Nemesis
@@ -139,20 +139,31 @@ class Run:
         self.nemesis: Nemesis | None = None
         self.problems: list[str] = []
         """What went wrong beside the history: clients that failed, brokers that did."""
+        self._is_over = False
+        """All is read, and only the brokers' orderly end is left."""
 
     def run(self) -> checker.Report:
-        with ExitStack() as stack:
-            stack.callback(self._kill_clients)
-            if not self._options.bootstrap:
-                self._start_cluster(stack)
-            self._create_topics()
-            producers, readers = self._start_clients()
-            self._wait_for_the_first_records(producers, readers)
-            self._trouble()
-            self._end(producers, readers)
-            if self.nemesis is not None:
-                self.problems += self.nemesis.findings
+        try:
+            with ExitStack() as stack:
+                self._live(stack)
+        except BrokerFailedError as error:
+            if not self._is_over:
+                raise
+            self.problems.append(f"at the end: {error}")
         return self._judge()
+
+    def _live(self, stack: ExitStack) -> None:
+        stack.callback(self._kill_clients)
+        if not self._options.bootstrap:
+            self._start_cluster(stack)
+        self._create_topics()
+        producers, readers = self._start_clients()
+        self._wait_for_the_first_records(producers, readers)
+        self._trouble()
+        self._end(producers, readers)
+        if self.nemesis is not None:
+            self.problems += self.nemesis.findings
+        self._is_over = True
 
     # --- the brokers
 

@@ -47,8 +47,13 @@ class Workers:
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
         self._loop = loop
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="dmq-work")
+        self._is_closed = False
 
     def submit(self, work: Work, done: Done) -> None:
+        """Run `work` in a thread, then `done` in the loop; neither, if this is closed before."""
+        if self._is_closed:
+            return  # The last steps of an end: what is done may ask for more.
+
         def run() -> None:
             error = _failure_of(work)
             if not self._loop.is_closed():
@@ -61,6 +66,8 @@ class Workers:
         self._loop.call_soon(callback)
 
     def close(self) -> None:
+        """What has begun ends; what waits never begins."""
+        self._is_closed = True
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
