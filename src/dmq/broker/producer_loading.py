@@ -96,10 +96,16 @@ class Load:
         self._state = ProducerState(expiration_ms=expiration_ms)
         self._end = end
         self._files = files
+        first = first_offset(replica)
         saved = None if files is None else files.offset(replica.log.uid)
+        if files is not None and saved is not None and saved < first:
+            # Something is missing between the two: of a producer that wrote in the gap it would
+            # tell an old sequence.
+            files.forget(replica.log.uid)
+            saved = None
         self._saved = saved
         """A snapshot that is to be read first; None: there is none, or it was."""
-        self._at = first_offset(replica) if saved is None else saved
+        self._at = first if saved is None else saved
         self._held: list[FileSlice] = []
         """What is no part of the log any more, and to be read first."""
         self._held_to = -1
@@ -109,17 +115,24 @@ class Load:
 
     def hold(self, log_start: int) -> None:
         """The log is about to begin at `log_start`: keep hold of what is not read yet below that."""
+        try:
+            self._hold(log_start)
+        except OSError:
+            self._begin_again()
+
+    def _hold(self, log_start: int) -> None:
         start = max(self._at, self._held_to)
         if start >= log_start:
             return
         try:
             self._held += self._replica.log.read_removed(start, log_start)
             self._held_to = log_start
-        except (StorageError, OSError):
+        except StorageError:
             self._begin_again()
 
     def next_step(self) -> Work | None:
-        """What is to be done next; None: all is read."""
+        """What is to be done next; None: all is read. Raises OSError or StorageError."""
+        self._hold(self._replica.log_start_offset)  # Files below it may have been kept for us.
         if self._saved is not None:
             return self._read_saved
         self._is_of_held = bool(self._held)

@@ -6,8 +6,9 @@ the headers behind it, read beside the loop in steps; until that is done batches
 refused in a way that makes clients try again. With the leadership it goes. Snapshots are written by
 leaders and followers alike, when enough was committed since the last or a segment is complete: so the
 way to a leadership stays short, and producers are known though retention took their batches. Followers
-keep nothing in memory: they read on from their last snapshot. Called by the partition, and by the
-replica, which says what became of the log.
+keep nothing in memory: they read on from their last snapshot. Files whose batches no snapshot has yet
+stay until one has, though the log's start has moved past them: the process may end at any moment.
+Called by the partition, and by the replica, which says what became of the log.
 """
 
 import logging
@@ -213,10 +214,11 @@ class ProducerBook:
             self._state.trim(log_start)
         if self._snapshots is None or self._kept_to(self._snapshots) >= log_start:
             return
+        self._free_files(self._snapshots)
         if self._state is not None:
             self._save(self._snapshots, self._state, self._replica.core.commit)
         elif self._load is None and self._catching_up is None:
-            self._catch_up(self._snapshots).hold(log_start)
+            self._catch_up(self._snapshots)
             self._go_on_catching_up(self._snapshots)
 
     # --- reading the log -----------------------------------------------------------------------
@@ -285,9 +287,10 @@ class ProducerBook:
         """Write a snapshot if one is due. Raises StorageError or OSError."""
         self._wall = wall
         snapshots, replica = self._snapshots, self._replica
-        if snapshots is None or self._is_writing or replica.is_retired or replica.log.is_damaged:
+        if snapshots is None or self._is_writing or replica.is_retired:
             return
-        if not self._is_due(snapshots):
+        self._free_files(snapshots)
+        if replica.log.is_damaged or not self._is_due(snapshots):
             return
         if self._state is not None:
             self._save(snapshots, self._state, replica.core.commit)
@@ -299,10 +302,20 @@ class ProducerBook:
         kept = snapshots.files.offset(self._replica.log.uid)
         return first_offset(self._replica) if kept is None else kept
 
+    def _free_files(self, snapshots: Snapshots) -> None:
+        """Let go of files below the log's start, but not of what the snapshot does not have yet."""
+        source, kept = self._replica.log, self._kept_to(snapshots)
+        # Nobody else has the bytes that a damaged log lacks there: it is well without them.
+        is_free = kept >= source.log_start or source.is_damaged
+        self._replica.keep_files(None if is_free else kept)
+
     def _is_due(self, snapshots: Snapshots) -> bool:
         segments, kept = self._replica.log.segments_list, self._kept_to(snapshots)
         if kept >= self._replica.high_watermark:
             return False
+        log_start = self._replica.log_start_offset
+        if kept < log_start and self._replica.log.has_file_below(log_start):
+            return True  # It stays for this snapshot only.
         if kept < segments[-1].base <= self._replica.high_watermark:
             return True  # A segment is complete: retention may take it.
         if self._place is None or self._place[0] != kept:
@@ -317,7 +330,9 @@ class ProducerBook:
 
     def _catch_up(self, snapshots: Snapshots) -> Load:
         replica = self._replica
-        end = min(replica.high_watermark, replica.log.readable_end)
+        source = replica.log
+        # What a crash can take back is not told to a file.
+        end = min(replica.high_watermark, source.readable_end, source.stable_end.offset)
         snapshots.reading += 1
         self._catching_up = Load(replica, self._expiration_ms, end, snapshots.files)
         return self._catching_up
@@ -335,6 +350,7 @@ class ProducerBook:
         except (DmqError, OSError) as error:
             log.warning("producers of %r can't be kept: %s", self._replica, error)
             self._stop_catching_up()
+            self._replica.keep_files(None)
             return
         if step is not None:
             self._do_aside(load, step, partial(self._caught_up, snapshots))
@@ -354,6 +370,7 @@ class ProducerBook:
             return  # We lead now, or the log was replaced.
         if not found:
             self._stop_catching_up()
+            self._replica.keep_files(None)
             return
         load.take(found[0])
         self._go_on_catching_up(snapshots)
@@ -372,12 +389,14 @@ class ProducerBook:
             self._is_writing = False
             if isinstance(error, OSError | StorageError):
                 log.warning("%r: %s", self._replica, error)
+                self._replica.keep_files(None)  # A full disk needs the room.
             elif error is not None:
                 raise error
             else:
                 snapshots.files.written(uid, position.offset)
                 if source.life != life:
                     snapshots.files.forget(uid)  # The log was replaced meanwhile.
+                self._free_files(snapshots)
 
         snapshots.aside.submit(
             lambda: snapshots.files.write(uid, position.offset, snapshot.encode()), done

@@ -108,6 +108,7 @@ class Layout:
     __slots__ = (
         "_after_roll",
         "_begun",
+        "_files_from",
         "_host",
         "_is_late",
         "_rolled",
@@ -147,6 +148,8 @@ class Layout:
         self.readable_end = state.end_offset
         """Records below this are in the files."""
         self._after_roll = False
+        self._files_from: int | None = None
+        """Files from here on stay, though the log begins later; None: none does."""
         self._is_late = False
         """Bytes of the turn under way are not in the files yet: the worker that syncs it writes."""
         self._rolled: Segment | None = None
@@ -398,15 +401,30 @@ class Layout:
         begun = self._begun
         begun.log_start = log_start
         begun.marks = begun.marks.from_base(epoch, change)
+        start = self._files_start(log_start)
         if log_start == begun.end_offset and self.segments_list[-1].size:
-            self._close_segment(self.segments_list[-1])
-            self.segments_list.append(Segment(self.directory, SegmentState(log_start, 0, -1)))
-        while len(self.segments_list) > 1 and self.segments_list[1].base <= log_start:
+            if start < log_start:
+                self._after_roll = True  # What comes next does not stay with what is to go.
+            else:
+                self._close_segment(self.segments_list[-1])
+                self.segments_list.append(Segment(self.directory, SegmentState(log_start, 0, -1)))
+        while len(self.segments_list) > 1 and self.segments_list[1].base <= start:
             gone = self.segments_list.pop(0)
             self.unsynced.pop(gone, None)
             turn.after.append(partial(self._unlink, gone))
         first = self.segments_list[0].base
         turn.body.add(items.encode_start(items.Start(self.uid, log_start, first, epoch, change)))
+
+    def _files_start(self, log_start: int) -> int:
+        """Below this no file need stay."""
+        return log_start if self._files_from is None else min(log_start, self._files_from)
+
+    def has_file_below(self, offset: int) -> bool:
+        """Whether the first segment lies below `offset` as a whole."""
+        first = self.segments_list[0]
+        is_only = len(self.segments_list) == 1
+        end = self._begun.end_offset if is_only else self.segments_list[1].base
+        return bool(first.size or not is_only) and end <= offset
 
     def _begin_swap(self, turn: Turn, swap: items.Swap) -> None:
         new = Segment(self.directory, SegmentState(swap.bases[0], swap.size, swap.max_timestamp))

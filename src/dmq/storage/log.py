@@ -289,8 +289,18 @@ class Log(Layout):
         assert log_start <= commit.offset <= self._staged_end, (log_start, commit, self.end)
         self.log_start = log_start
         self.marks = self.marks.trim(log_start, commit)
+        self._stage_start()
+
+    def _stage_start(self) -> None:
         base = self.marks.base
-        self._stage((START, log_start, base.epoch, base.change))
+        self._stage((START, self.log_start, base.epoch, base.change))
+
+    def keep_files(self, start: int | None) -> None:
+        """Files from `start` on stay, though the log begins later, as of the turn that is next;
+        None: none need stay. What was kept and need not stay any more goes with that turn."""
+        self._files_from = start
+        if self.has_file_below(self._files_start(self._begun.log_start)):
+            self._stage_start()
 
     def roll(self) -> None:
         """Let the next batch begin a new segment."""
@@ -306,6 +316,7 @@ class Log(Layout):
         self.marks = Marks((base,))
         self.log_start = self._staged_end = log_start
         self._ops = []
+        self._files_from = None
         self._has_cut = True
         self.stable_end = self._staged_cut = Position(-1, 0, log_start)
         self._hide_cut()
@@ -475,8 +486,10 @@ class Log(Layout):
             raise
 
     def read_removed(self, offset: int, log_start: int) -> list[FileSlice]:
-        """Slices from `offset` to a start that is staged, while the files that it takes away are
-        there. Raises StorageError, also if the files have not all of it."""
+        """Slices from `offset` to a start that is staged, or later, while the files that it takes
+        away are there. Raises StorageError, also if the files have not all of it."""
+        if any(op[0] == RESET for op in self._ops):
+            raise StorageError("the files are those of the log before")
         if not self.segments_list[0].base <= offset <= log_start <= self.readable_end:
             raise StorageError(f"offsets from {offset} to {log_start} are not in the files")
         return reading.read(self, offset, sys.maxsize, log_start, whole_first_batch=True)

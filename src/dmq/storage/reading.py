@@ -103,8 +103,13 @@ def read(
     return slices
 
 
+def _visible(log: "Log") -> list[Segment]:
+    """Without those that are kept though they lie below the log's start."""
+    return log.segments_list[segment_at(log.segments_list, log.log_start) :]
+
+
 def find_timestamp(log: "Log", timestamp: int, end_offset: int) -> FoundBatch | None:
-    for segment in log.segments_list:
+    for segment in _visible(log):
         if not segment.readable or segment.base >= end_offset:
             continue
         reader = log.reader(segment)
@@ -119,7 +124,7 @@ def find_timestamp(log: "Log", timestamp: int, end_offset: int) -> FoundBatch | 
 def find_max_timestamp(log: "Log", end_offset: int) -> FoundBatch | None:
     best: Segment | None = None
     greatest = -1
-    for segment in log.segments_list:
+    for segment in _visible(log):
         if segment.readable and segment.base < end_offset:
             largest = log.reader(segment).max_timestamp()
             if largest > greatest:

@@ -164,6 +164,59 @@ def test_trim_to_the_end_leaves_an_empty_log(store: Store, log: Log) -> None:
     assert offsets(log) == [5, 6]
 
 
+def test_files_that_are_kept_stay_below_the_log_start_until_they_may_go(
+    store: Store, log: Log
+) -> None:
+    fill(store, log, 30, size=50)
+    bases = [info.base for info in log.segments()]
+    log.trim(bases[3], log.stable_end)
+    log.keep_files(bases[1] + 1)
+    turn(store)
+    assert [info.base for info in log.segments()] == bases[1:]
+    assert offsets(log) == [*range(bases[3], 30)]
+    store._files.kill()  # type: ignore[attr-defined]
+    store = open_store(store._files)
+    (log,) = store.logs.values()
+    assert log.log_start == bases[3]
+    assert [info.base for info in log.segments()] == bases[1:]
+    removed = log.read_removed(bases[1] + 1, bases[3])
+    assert sum(len([*scan(part.pread())]) for part in removed) == bases[3] - bases[1] - 1
+    log.keep_files(bases[2])
+    turn(store)
+    assert [info.base for info in log.segments()] == bases[2:]
+    log.keep_files(None)
+    turn(store)
+    assert [info.base for info in log.segments()] == bases[3:]
+    log.keep_files(None)
+    assert not store.has_work()
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_files_that_are_kept_of_a_log_that_is_trimmed_to_its_end(
+    store: Store, log: Log, more: int
+) -> None:
+    fill(store, log, 5)
+    log.trim(5, log.stable_end)
+    log.keep_files(0)
+    turn(store)
+    assert log.size_bytes
+    fill(store, log, more)
+    assert offsets(log) == [*range(5, 5 + more)]
+    log.keep_files(None)
+    turn(store)
+    assert [info.base for info in log.segments()] == [5]
+    store._files.kill()  # type: ignore[attr-defined]
+    (again,) = open_store(store._files).logs.values()
+    assert (again.log_start, offsets(again)) == (5, [*range(5, 5 + more)])
+
+
+def test_files_of_the_log_before_a_reset_are_not_read(store: Store, log: Log) -> None:
+    fill(store, log, 5)
+    log.reset(Mark(1, 0, 3, VOTERS, 3), 3)
+    with pytest.raises(StorageError):
+        log.read_removed(0, 3)
+
+
 def test_cut_drops_records_and_marks(store: Store, log: Log) -> None:
     fill(store, log, 20, size=50)
     log.add_mark(Mark(1, 0, 20, VOTERS, 0))
@@ -331,6 +384,24 @@ def test_timestamps_below_the_log_start_do_not_count(store: Store, log: Log) -> 
     found = log.find_timestamp(0, 6)
     assert found is not None
     assert found.base_offset == 3
+
+
+def test_timestamps_of_files_that_are_kept_do_not_count(store: Store, log: Log) -> None:
+    for n, timestamp in enumerate((900, 800, 300, 200)):
+        log.append(batch(n, timestamp=timestamp, size=10))
+        log.roll()
+        turn(store)
+    log.trim(2, log.stable_end)
+    log.keep_files(0)
+    turn(store)
+    assert [info.base for info in log.segments()] == [0, 1, 2, 3]
+    newest = log.find_max_timestamp(4)
+    assert newest is not None
+    assert (newest.base_offset, newest.max_timestamp) == (2, 300)
+    found = log.find_timestamp(100, 4)
+    assert found is not None
+    assert found.base_offset == 2
+    assert log.find_timestamp(700, 4) is None
 
 
 def test_an_index_file_that_lies_is_made_anew(store: Store, log: Log) -> None:

@@ -74,6 +74,9 @@ class Host(Protocol):
     def appended(self, replica: Any, now: int) -> None:
         """The same after a leader's own append, which changes nothing else."""
 
+    def wake(self) -> None:
+        """A log was told something that no replica need hear of: there is to be a turn."""
+
     def count(self, event: str) -> None:
         """Something rare happened."""
 
@@ -450,6 +453,13 @@ class Driven:
             if self.book is not None:
                 self.book.reset()
             self.count("reset")
+
+    def keep_files(self, start: int | None) -> None:
+        """Files from `start` on stay, though the log begins later; None: they may go."""
+        if not self.is_retired:
+            self.log.keep_files(start)
+            if self.log.staged_bytes:
+                self._host.wake()
 
     def _tell_of_cut(self, end_offset: int) -> None:
         if self.watch is not None:

@@ -10,9 +10,10 @@ from unit.broker.multiraft.wiring import Broker, World
 from dmq.broker import producer_loading
 from dmq.broker.producer_loading import Piece
 from dmq.broker.producing import ProducerBook, Snapshots
-from dmq.errors import ErrorCode, KafkaError
+from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.state import Duplicate
 from dmq.records import Record, build_batch, read_header
+from dmq.storage.items import Damage
 from dmq.storage.producer_files import DIRECTORY, ProducerFiles
 
 TIME = 1_700_000_000_000
@@ -27,8 +28,12 @@ class Later:
 
     def submit(self, work: Any, done: Any) -> None:
         def both() -> None:
-            work()
-            done(None)
+            try:
+                work()
+            except (OSError, StorageError) as error:
+                done(error)
+            else:
+                done(None)
 
         self._waiting.append(both)
         if not self.is_held:
@@ -74,6 +79,21 @@ class Books:
         assert answer.get() == log_start
         for broker in self.world.brokers.values():
             assert broker.replica.log_start_offset == log_start
+
+    def restart(self) -> Broker:
+        """All processes end, and what they did beside their loops; whoever leads then."""
+        brokers = self.world.brokers.values()
+        for broker in brokers:
+            broker.kill()
+            self.asides[broker.number] = Later()
+        for broker in brokers:
+            broker.restart()
+        for broker in brokers:
+            self.world.reopen(broker)
+            self.of[broker.number] = self.open(broker)
+        leader = self.world.leader()
+        self.world.pass_time(200)
+        return leader
 
     def after(self, old: Broker) -> Broker:
         """Whoever leads when `old` is dead."""
@@ -163,6 +183,96 @@ def test_files_that_go_while_a_follower_reads_them_are_read_to_their_end(world: 
     books.asides[new.number].go_on()
     assert isinstance(verdict(books, new, 5), Duplicate)
     assert verdict(books, new, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("has_snapshot", [False, True])
+@pytest.mark.parametrize("log_start", [7, 10])
+def test_producers_are_known_if_all_end_before_a_snapshot_of_what_was_deleted(
+    world: World, log_start: int, has_snapshot: bool
+) -> None:
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(4):
+        books.append(old, sequence)
+    if has_snapshot:
+        books.keep()
+    for sequence in range(4, 6):
+        books.append(old, sequence)
+    for sequence in range(4):
+        books.append(old, sequence, producer_id=8)
+    hold(books)
+    books.trim(old, log_start)
+    new = books.restart()
+    assert new.replica.log_start_offset == log_start
+    assert isinstance(verdict(books, new, 5), Duplicate)
+    assert verdict(books, new, 9) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verdict(books, new, 6) is None
+
+
+def test_what_was_kept_for_a_snapshot_goes_with_it(world: World) -> None:
+    leader = world.elected()
+    books = Books(world)
+    for sequence in range(6):
+        books.append(leader, sequence)
+    hold(books)
+    books.trim(leader, 6)
+    assert all(broker.replica.log.size_bytes for broker in world.brokers.values())
+    books.begin(leader, 6)
+    for aside in books.asides.values():
+        aside.go_on()
+    world.pass_time(50)
+    for broker in world.brokers.values():
+        assert [segment.base for segment in broker.replica.log.segments_list] == [6]
+
+
+def test_what_was_kept_goes_after_a_restart_too(world: World) -> None:
+    leader = world.elected()
+    books = Books(world)
+    for sequence in range(6):
+        books.append(leader, sequence)
+    hold(books)
+    books.trim(leader, 6)
+    books.restart()
+    books.keep()
+    world.pass_time(50)
+    for broker in world.brokers.values():
+        assert [segment.base for segment in broker.replica.log.segments_list] == [6]
+
+
+def test_a_disk_that_takes_no_snapshot_gets_its_room_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = world.elected()
+    books = Books(world)
+    for sequence in range(6):
+        books.append(leader, sequence)
+
+    def refused(files: ProducerFiles, uid: int, offset: int, data: bytes) -> None:
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(ProducerFiles, "write", refused)
+    books.trim(leader, 6)
+    assert not any(broker.replica.log.size_bytes for broker in world.brokers.values())
+
+
+def test_a_log_with_bad_bytes_keeps_none_that_are_deleted(world: World) -> None:
+    """Nobody has them any more: it would never be whole again."""
+    leader = world.elected()
+    books = Books(world)
+    for sequence in range(6):
+        books.append(leader, sequence)
+    follower = world.others(leader)[0]
+    follower.replica.log.damage = (Damage(0, 0, 100),)
+    hold(books)
+    follower.replica.log.trim(6, follower.replica.core.commit)
+    books.of[follower.number].trim(6)
+    follower.work()
+    assert follower.replica.log.size_bytes == 0
+
+
+def hold(books: Books) -> None:
+    for aside in books.asides.values():
+        aside.is_held = True
 
 
 def test_a_start_reads_only_what_came_after_the_snapshot(
