@@ -246,14 +246,14 @@ class ProducerBook:
                     self._do_aside(load, step, self._looked)
                     return
                 load.take(step())
-        except OSError as error:  # No file to spare, for one.
+        except (StorageError, OSError) as error:  # No file to spare, for one.
             self._warn(error)
             self._load = None
             return
         self._state, self._load = load.finish(), None
 
     def _looked(self, load: Load, found: list[Piece | ProducerSnapshot | None]) -> None:
-        if self._load is not load:
+        if self._load is not load or self._replica.is_retired:
             return  # The leadership ended, or the log was cut: it is read anew, if at all.
         if not found:
             self._load = None
@@ -261,7 +261,7 @@ class ProducerBook:
         load.take(found[0])
         self._go_on()
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, error: Exception) -> None:
         log.warning("who wrote to %r can't be read, and is read again: %s", self._replica, error)
 
     def _do_aside(
@@ -273,7 +273,9 @@ class ProducerBook:
         found: list[Piece | ProducerSnapshot | None] = []
 
         def done(error: BaseException | None) -> None:
-            if isinstance(error, OSError):
+            if self._replica.is_retired:
+                found.clear()  # Its files may be gone.
+            elif isinstance(error, OSError):
                 self._warn(error)
             elif error is not None:
                 raise error
