@@ -30,6 +30,7 @@ from sim.swarm import Mix
 from sim.workload import Consumer, Producer
 
 from dmq.errors import ErrorCode
+from dmq.raft.quorum import majority
 
 PROGRESS_MS = 10_000
 """A healed majority must commit a new write within this, once it has what its longest log has."""
@@ -181,11 +182,13 @@ class World:
         self._must_progress(set(core), PROGRESS_MS)
 
     def _must_progress(self, inside: set[int], within_ms: int) -> None:
-        """Every topic with a quorum inside commits something new."""
+        """Every topic with a quorum inside commits something new, and has one where it is to be: its
+        leader may move it there before it notices who does not answer any more."""
         waiting = {
             topic.name: topic.facts.high
             for topic in self.metadata.live
             if self.atlas.has_quorum(topic.facts, inside)
+            and len(inside.intersection(topic.nodes)) >= majority(len(topic.nodes))
         }
         since = self.clock.now
         within_ms += self._catch_up_ms([self.metadata.topics[name] for name in waiting], inside)
