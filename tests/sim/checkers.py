@@ -129,7 +129,10 @@ class LeadersHaveDurableVotes(Checker):
 
 class LeadersKnowTheVoters(Checker):
     """A committed change of voters is never lost, not even with the tails of async logs: who was
-    elected had it, or a further one. Else the group that it was leads beside the one that it is."""
+    elected had it, or a further one. Else the group that it was leads beside the one that it is.
+
+    Votes may arrive late, when their givers are in a later epoch long since: such a leader finds no
+    majority, and is none of this."""
 
     name = "nobody is elected by voters that were replaced"
 
@@ -140,7 +143,10 @@ class LeadersKnowTheVoters(Checker):
 
     def stood(self, group: GroupFacts, voter: Voter, epoch: int, mark: Mark) -> None:
         known = group.voters_since
-        if known is not None and mark[:2] < known[:2] and mark.voters != known.voters:
+        if known is None or mark[:2] >= known[:2] or mark.voters == known.voters:
+            return
+        left = [v for v in mark.voters if group.hard.get(v, (0, None))[0] <= epoch]
+        if len(left) >= majority(len(mark.voters)):
             self.fail(f"{voter} leads epoch {epoch} with {mark}, but {known} is committed")
 
 
