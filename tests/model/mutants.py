@@ -210,10 +210,10 @@ def _ignore_where(original: Any) -> Any:
 
 
 def _keep_stale(original: Any) -> Any:
-    def unlink(self: Restorer, directory: str, sizes: Any, base: int) -> None:
+    def let_go(self: Restorer, image: Any, directory: str, name: str) -> None:
         return None
 
-    return unlink
+    return let_go
 
 
 def _journal_order(original: Any) -> Any:
@@ -332,7 +332,7 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
         _all(_method(Store, "drop", _forget_early), _method(Journal, "release", _reuse_at_once)),
         200,
     ),
-    "stale_segments": (_method(Restorer, "_unlink", _keep_stale), 20),
+    "stale_segments": (_method(Restorer, "_let_go", _keep_stale), 20),
     "cut_always": (_method(Image, "apply_all", _cut_always), 60),
     "replay_all": (_method(Image, "apply_all", _replay_all), 250),
     "state_in_old_file": (_method(Journal, "noted_state", _ignore_where), 200),

@@ -224,12 +224,12 @@ class ProducerBook:
     # --- reading the log -----------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if self._replica.log.staged_bytes:
+        # What comes behind this end has no producer with an id: they are refused until we are done.
+        end = self._replica.log_end_offset
+        if self._replica.log.readable_end < end:
             self._load = None
             return  # The end of the log can't be read before a turn has written it.
         self._stop_catching_up()
-        # What comes behind this end has no producer with an id: they are refused until we are done.
-        end = self._replica.log_end_offset
         self._load = Load(self._replica, self._expiration_ms, end, self._files)
         self._go_on()
 

@@ -212,3 +212,19 @@ def test_the_next_leader_knows_a_duplicate() -> None:
     again.on_done = told.append
     world.pass_time(200)
     assert told == [ErrorCode.NONE]
+
+
+def test_a_new_log_takes_numbered_batches_before_its_first_mark_is_on_disk() -> None:
+    """There is nothing to be read in it: whoever creates a topic and writes to it is not sent away."""
+    world = World(1)
+    broker = world[1]
+    broker.is_syncing_by_hand = True
+    world.create()
+    book = ProducerBook(broker.replica, Inline(), 10**9)
+    while not broker.replica.is_leader:
+        world.pass_time(10)
+        if broker.turn is not None:
+            broker.end()
+    assert broker.replica.core.commit.epoch == 0
+    assert book.check(read_header(idempotent(0))) is None
+    assert book.last_stable_offset() == 0
