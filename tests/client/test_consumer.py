@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import threading
 import time
 from collections.abc import Callable
 
@@ -320,3 +321,38 @@ def test_seeking_in_somebody_elses_partition_is_refused(new_consumer: NewConsume
         new_consumer().seek(("elsewhere", 0), 1)
     with pytest.raises(ClientError, match="at least one topic"):
         new_consumer().subscribe([])
+
+
+@pytest.mark.parametrize("reading", ["poll", "iteration", "lag"])
+def test_a_close_of_another_thread_ends_what_is_under_way(
+    new_producer: NewProducer, new_consumer: NewConsumer, topic: str, reading: str
+) -> None:
+    new_producer().send(topic, b"x").result(30)
+    consumer = new_consumer()
+    consumer.subscribe([topic])
+    read(consumer, 1)
+    under_way = threading.Event()
+    ended: list[BaseException] = []
+
+    def go_on() -> None:
+        try:
+            while True:
+                under_way.set()
+                if reading == "poll":
+                    consumer.poll(60)
+                elif reading == "iteration":
+                    next(iter(consumer))
+                else:
+                    consumer.lag()
+        except ClientError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    assert under_way.wait(30)
+    closing = threading.Thread(target=consumer.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    thread.join(30)
+    assert not closing.is_alive()
+    assert [type(error) for error in ended] == [ClosedError]

@@ -1,6 +1,7 @@
 """`Consumer`: reads messages, alone or as a member of a group.
 
-For one thread at a time, as Kafka's own. Heartbeats are librdkafka's business; rebalances happen
+For one thread at a time, as Kafka's own; `close` may come from any, and ends a `poll` of another with
+a ClosedError. Heartbeats are librdkafka's business; rebalances happen
 inside of `poll` and iteration. "Handed out" are the messages that `poll` returned or iteration
 gave: `commit()` commits those, and the automatic commit takes them up only when the application
 comes back for more, so that a crash never loses a message that was still in hand. An iteration that
@@ -32,6 +33,7 @@ from dmq.client.errors import (
     translate,
     translate_raised,
 )
+from dmq.client.gate import Gate
 from dmq.client.message import Decoders, Message
 from dmq.client.places import held_against
 from dmq.client.rebalances import OnRebalance, Share, known, raw_of
@@ -63,6 +65,7 @@ class Consumer:
         self._trouble = Trouble()
         self._error: ClientError | None = None
         """Came with messages, which go first."""
+        self._gate = Gate()
         self._is_closed = False
         properties = self.config.librdkafka() | {
             "error_cb": self._trouble.note,
@@ -360,8 +363,8 @@ class Consumer:
 
     def close(self, *, is_done: bool = True) -> None:
         """Leave the group at once; with `is_done`, the messages in hand count as read for the automatic
-        commit. Closing again does nothing."""
-        if self._is_closed:
+        commit. Waits until calls of other threads have ended. Closing again does nothing."""
+        if self._is_closed or not self._gate.close():
             return
         try:
             if is_done:
@@ -394,8 +397,8 @@ class Consumer:
         return self.config.request_timeout_ms / 1000
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("this consumer is closed; make a new one to read more")
+        if self._is_closed or not self._gate.lets_in():
+            raise _closed()
 
     def _check_group(self, doing: str) -> None:
         if self.config.group_id is None:
@@ -407,9 +410,13 @@ class Consumer:
     def _call(self, doing: str, call: Any, *arguments: Any, **named: Any) -> Any:
         self._check_open()
         try:
-            return call(*arguments, **named)
+            return self._gate.call(_closed, lambda: call(*arguments, **named))
         except KafkaException as raised:
             raise translate_raised(raised, doing, not_assigned()) from raised
+
+
+def _closed() -> ClosedError:
+    return ClosedError("this consumer is closed; make a new one to read more")
 
 
 def _known_offsets(answers: Iterable[RawPartition], doing: str) -> dict[TopicPartition, int]:
