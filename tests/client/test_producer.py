@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 
 import pytest
 from client.reading import read, values
@@ -17,6 +18,7 @@ from dmq.client import (
     Consumer,
     Producer,
     ProducerConfig,
+    RecordMetadata,
     RecordTooLargeError,
     SerializationError,
     TimedOutError,
@@ -215,3 +217,26 @@ def test_a_forgotten_producer_leaves_no_thread(servers: str) -> None:
     del producer
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_closing_ends_though_others_go_on_sending(servers: str, topic: str) -> None:
+    producer = Producer(ProducerConfig(servers))
+    sent: list[Future[RecordMetadata]] = []
+    refused: list[ClosedError] = []
+
+    def send() -> None:
+        try:
+            while True:
+                sent.append(producer.send(topic, b"x"))
+        except ClosedError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=send) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait([producer.send(topic, b"first")], timeout=30)
+    producer.close(30)
+    for thread in threads:
+        thread.join(30)
+    assert len(refused) == 2
+    assert wait(sent, timeout=30).not_done == set()

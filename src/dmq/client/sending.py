@@ -181,8 +181,12 @@ class Sending:
         """Flush, and end. Records that are not through by then fail. Raises TimedOutError."""
         if self.is_closed:
             return
-        left = self._flush(timeout_s)
-        self.is_closed = True
+        self.is_closed = True  # First: while others go on sending, a flush has no end.
+        try:
+            left = self._flush(timeout_s)
+        except BaseException:  # Ctrl-C: what is left may still be sent by another close.
+            self.is_closed = False
+            raise
         if left:
             self._raw.purge()
             self._raw.flush(SLICE_S)
