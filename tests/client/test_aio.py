@@ -267,3 +267,37 @@ def test_the_plain_consumer_reads_what_the_async_producer_sends(servers: str, to
     with Consumer(ConsumerConfig(servers, auto_offset_reset="earliest")) as consumer:
         consumer.assign([(topic, 0)])
         assert next(iter(consumer)).value == b"0"
+
+
+def test_a_producer_goes_on_on_another_loop(servers: str, topic: str) -> None:
+    producer = AsyncProducer(ProducerConfig(servers))
+
+    async def send(offset: int) -> None:
+        assert (await producer.send_and_wait(topic, b"x")).offset == offset
+
+    run(send(0))
+    run(send(1))
+    run(producer.close())
+
+
+def test_a_close_that_is_cancelled_goes_on(
+    servers: str, topic: str, consumer_of: Callable[..., AsyncConsumer]
+) -> None:
+    async def work() -> None:
+        producer, consumer = AsyncProducer(ProducerConfig(servers)), consumer_of()
+        sent = await producer.send(topic, b"x")
+        await consumer.subscribe(topic)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.poll(60), 0.01)  # Its fetch is under way.
+        for client in (producer, consumer):
+            closing = asyncio.ensure_future(client.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await client.close()
+        assert (await sent).offset == 0
+        with pytest.raises(ClosedError):
+            consumer.consumer.poll(0)
+
+    run(work())

@@ -2,7 +2,8 @@
 
 One thread of its own does everything, call after call, and waits in short slices, so that a
 `commit` or a `pause` is not behind a long `poll`. A `poll` that is cancelled loses nothing: what it
-had fetched comes with the next one, and is not committed before. Callbacks of `subscribe` may be
+had fetched comes with the next one, and is not committed before; a `close` that is cancelled goes on.
+Callbacks of `subscribe` may be
 plain functions or coroutines; they run on the loop, and may call this consumer.
 """
 
@@ -45,7 +46,7 @@ class AsyncConsumer:
         """Fetched and not handed out yet."""
         self._calls: _Calls | None = None
         """While a callback runs, which the thread waits for: what the thread does meanwhile."""
-        self._is_closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     async def start(self) -> Self:
         """Wait until a broker answers. Optional. Raises ConnectionFailedError."""
@@ -249,9 +250,13 @@ class AsyncConsumer:
 
     async def close(self, *, is_done: bool = True) -> None:
         """Leave the group at once. See `Consumer.close`."""
-        if self._is_closed:
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close(is_done=is_done))
+        elif self._closing.done():
             return
-        self._is_closed = True
+        await asyncio.shield(self._closing)
+
+    async def _close(self, *, is_done: bool) -> None:
         await self._settle()
         try:
             await self._call(lambda: self.consumer.close(is_done=is_done))
@@ -284,7 +289,7 @@ class AsyncConsumer:
         try:
             return await loop.run_in_executor(self._thread, function, *arguments)
         except RuntimeError as error:
-            if self._is_closed:
+            if self._closing is not None:
                 raise ClosedError("this consumer is closed; make a new one to read more") from error
             raise
 

@@ -3,7 +3,8 @@
 `send` puts the record into librdkafka's buffer at once and waits, without blocking, only while that
 is full. Delivery reports come from librdkafka's thread in bursts: each burst wakes the loop once,
 not once per record. What blocks (start, flush, close, transactions) runs in a thread of the
-producer's own, one call after the other. For one event loop: the one that it is first used on.
+producer's own, one call after the other. A `close` that is cancelled goes on. For one event loop at a
+time; it may be used on another when that has ended.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ class _Inbox:
     """Outcomes on their way from librdkafka's thread to the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._told: deque[tuple[AsyncDelivery, RecordMetadata | ClientError]] = deque()
         self._is_woken = False
 
@@ -43,8 +44,8 @@ class _Inbox:
             self.wake(self._take)
 
     def wake(self, callback: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(callback)
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(callback)
 
     def _take(self) -> None:
         self._is_woken = False  # First: who puts from here on wakes us again.
@@ -66,6 +67,7 @@ class AsyncProducer:
         self.sending = Sending(self.config)
         self._thread = ThreadPoolExecutor(1, "dmq-async-producer")
         self._inbox: _Inbox | None = None
+        self._closing: asyncio.Future[None] | None = None
 
     async def start(self) -> Self:
         """Wait until a broker answers. Optional. Raises ConnectionFailedError."""
@@ -86,7 +88,9 @@ class AsyncProducer:
         Raises BufferFullError, SerializationError, RecordTooLargeError.
         """
         loop = asyncio.get_running_loop()
-        inbox = self._inbox = self._inbox or _Inbox(loop)
+        inbox = self._inbox
+        if inbox is None or inbox.loop is not loop:
+            inbox = self._inbox = _Inbox(loop)
         future: AsyncDelivery = loop.create_future()
 
         def report(error: KafkaError | None, raw: "RawMessage[Any, Any]") -> None:
@@ -135,8 +139,13 @@ class AsyncProducer:
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Flush and end. Closing again does nothing. Raises TimedOutError."""
-        if self.sending.is_closed:
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close(timeout_s))
+        elif self._closing.done():
             return
+        await asyncio.shield(self._closing)
+
+    async def _close(self, timeout_s: float | None) -> None:
         try:
             await self.call(self.sending.close, timeout_s)
         finally:
