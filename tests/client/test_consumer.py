@@ -356,3 +356,47 @@ def test_a_close_of_another_thread_ends_what_is_under_way(
     thread.join(30)
     assert not closing.is_alive()
     assert [type(error) for error in ended] == [ClosedError]
+
+
+def test_position_and_lag_know_of_a_seek_before_the_next_message(
+    new_producer: NewProducer, new_consumer: NewConsumer, topic: str
+) -> None:
+    fill(new_producer(), topic, 10)
+    place = TopicPartition(topic, 0)
+    consumer = new_consumer()
+    consumer.subscribe([topic])
+    read(consumer, 4)
+    consumer.commit()
+    read(consumer, 4)
+    consumer.seek(place, 7)
+    assert (consumer.position(place), consumer.lag()) == (7, {place: 3})
+    consumer.seek_to_end()
+    assert (consumer.position(place), consumer.lag()) == (10, {place: 0})
+    consumer.seek_to_beginning()
+    assert (consumer.position(place), consumer.lag()) == (None, {place: 10})
+    assert values(read(consumer, 2)) == numbers(0, 2)
+    assert (consumer.position(place), consumer.lag()) == (2, {place: 8})
+    consumer.rewind()
+    assert (consumer.position(place), consumer.lag()) == (4, {place: 6})
+    with pytest.raises(OffsetError, match="-1 is no offset"):
+        consumer.seek(place, -1)
+    by_hand = new_consumer(group_id=None, auto_offset_reset="latest")
+    by_hand.assign({place: 9})
+    assert (by_hand.position(place), by_hand.lag()) == (9, {place: 1})
+
+
+@both
+def test_partitions_that_are_not_assigned_can_not_be_paused_but_those_that_come_can(
+    new_producer: NewProducer, new_consumer: NewConsumer, topic: str, protocol: GroupProtocol
+) -> None:
+    fill(new_producer(), topic, 1)
+    consumer = new_consumer(group_protocol=protocol)
+    with pytest.raises(ClientError, match=f"pause: {topic}-0 is not assigned"):
+        consumer.pause([(topic, 0)])
+    assert consumer.paused() == []
+    consumer.subscribe([topic], on_assign=consumer.pause)
+    poll_until(consumer.assignment, "the partition is assigned", consumer)
+    assert consumer.paused() == [(topic, 0)]
+    assert consumer.poll(1) == []
+    consumer.resume()
+    assert values(read(consumer, 1)) == [b"0"]

@@ -29,6 +29,7 @@ from dmq.client.errors import (
     ClientError,
     ClosedError,
     GroupError,
+    OffsetError,
     not_assigned,
     translate,
     translate_raised,
@@ -115,6 +116,7 @@ class Consumer:
         self._share.forget(list(self._share.handed))
         self._share.paused.clear()
         self._share.unproven.clear()
+        self._share.sought = {TopicPartition(*each): at for each, at in offsets.items()}
         raw = [RawPartition(*each, offsets.get(each, OFFSET_STORED)) for each in chosen]
         self._call("assign", self._raw.assign, raw)
 
@@ -261,12 +263,15 @@ class Consumer:
         return _known_offsets(answers, "committed")
 
     def position(self, partition: tuple[str, int]) -> int | None:
-        """The offset of the next message out of an assigned partition; None before the first."""
+        """The offset of the next message out of an assigned partition; None before the first, if no
+        `seek` said where that is."""
         return self._positions([partition]).get(TopicPartition(*partition))
 
     def _positions(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        answers = self._call("position", self._raw.position, raw_of(partitions))
-        return _known_offsets(answers, "position")
+        wanted = _ours(partitions)
+        answers = self._call("position", self._raw.position, raw_of(wanted))
+        sought = {p: at for p, at in self._share.sought.items() if p in wanted and at >= 0}
+        return _known_offsets(answers, "position") | sought
 
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets each assigned partition is ahead of this consumer. Asks the brokers.
@@ -275,6 +280,7 @@ class Consumer:
         """
         assigned = self.assignment()
         places = self._positions(assigned)
+        places |= {p: 0 for p, at in self._share.sought.items() if at == OFFSET_BEGINNING}
         unread = [partition for partition in assigned if partition not in places]
         if unread and self.config.group_id is not None:
             places |= self.committed(unread)
@@ -297,19 +303,32 @@ class Consumer:
 
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Read on from there. Partitions must be assigned, or just being so (in `on_assign`)."""
+        if offset < 0:
+            raise OffsetError(
+                f"seek in {TopicPartition(*partition)}: {offset} is no offset; they begin with 0. "
+                "Use seek_to_beginning or seek_to_end."
+            )
+        self._seek(partition, offset)
+
+    def _seek(self, partition: tuple[str, int], offset: int) -> None:
         self._check_open()
         key = TopicPartition(*partition)
         self._share.forget([key])
         self._share.unproven.discard(key)
-        if self._share.start_at(key, offset):
-            return
-        if key not in self.assignment():
-            raise ClientError(f"seek in {key}: it is not assigned. {not_assigned().advice}")
-        self._call(f"seek in {key}", self._raw.seek, RawPartition(*key, offset))
+        if not self._share.start_at(key, offset):
+            self._check_assigned(f"seek in {key}", [key])
+            self._call(f"seek in {key}", self._raw.seek, RawPartition(*key, offset))
+        self._share.sought[key] = offset
+
+    def _check_assigned(self, doing: str, partitions: list[TopicPartition]) -> None:
+        missing = set(partitions).difference(self.assignment(), self._share.coming)
+        if missing:
+            names = ", ".join(map(str, sorted(missing)))
+            raise ClientError(f"{doing}: {names} is not assigned. {not_assigned().advice}")
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
         for partition in self.assignment() if partitions is None else partitions:
-            self.seek(partition, OFFSET_BEGINNING)
+            self._seek(partition, OFFSET_BEGINNING)
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
         """To the end as it is now: librdkafka's own "end" is looked up later, and skips what comes
@@ -322,7 +341,11 @@ class Consumer:
         wanted = self.assignment() if partitions is None else list(partitions)
         raw = [RawPartition(*partition, timestamp_ms) for partition in wanted]
         for found in self._call("seek", self._raw.offsets_for_times, raw, self._timeout_s):
-            self.seek((found.topic, found.partition), found.offset)
+            partition = (found.topic, found.partition)
+            if found.offset < 0:
+                self.seek_to_end([partition])
+            else:
+                self._seek(partition, found.offset)
 
     def rewind(self) -> None:
         """Go back to the committed offsets, as after an aborted transaction; where there are none, to
@@ -342,6 +365,7 @@ class Consumer:
     def pause(self, partitions: Partitions | None = None) -> None:
         """Read no more of these (of all) until `resume`, and stay a member: go on polling."""
         chosen = self.assignment() if partitions is None else _ours(partitions)
+        self._check_assigned("pause", chosen)
         self._call("pause", self._raw.pause, raw_of(chosen))
         self._share.paused.update(chosen)
 

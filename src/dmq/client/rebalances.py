@@ -33,6 +33,10 @@ class Share:
         self.stored: dict[TopicPartition, int] = {}
         """Those that librdkafka has for its next automatic commit."""
         self.paused: set[TopicPartition] = set()
+        self.sought: dict[TopicPartition, int] = {}
+        """Where reading goes on that has not given a message since: librdkafka does not tell."""
+        self.coming: set[TopicPartition] = set()
+        """Those that on_assign is being told of."""
         self.taken: set[TopicPartition] = set()
         """Partitions that went away during the poll that is under way."""
         self._starts: dict[TopicPartition, int] | None = None
@@ -40,12 +44,15 @@ class Share:
 
     def hand_out(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self.handed[TopicPartition(message.topic, message.partition)] = message.offset + 1
+            partition = TopicPartition(message.topic, message.partition)
+            self.handed[partition] = message.offset + 1
+            self.sought.pop(partition, None)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self.handed.pop(partition, None)
             self.stored.pop(partition, None)
+            self.sought.pop(partition, None)
 
     def start_at(self, partition: TopicPartition, offset: int) -> bool:
         """Note a seek inside of on_assign; False outside."""
@@ -64,11 +71,13 @@ class Share:
     ) -> dict[str, Callable[[Any, list[RawPartition]], None]]:
         def assigned(raw: Any, partitions: list[RawPartition]) -> None:
             self._starts = {}
+            self.coming.update(known(partitions))
             try:
                 if on_assign is not None:
                     on_assign(known(partitions))
             finally:
                 starts, self._starts = self._starts, None
+                self.coming.clear()
                 self._assign(raw, partitions, starts)
 
         def revoked(raw: Any, partitions: list[RawPartition]) -> None:
@@ -101,6 +110,9 @@ class Share:
             raw.incremental_assign(partitions)
         else:
             raw.assign(partitions)
+        paused = self.paused.intersection(known(partitions))
+        if paused:  # In on_assign, before librdkafka knew them.
+            raw.pause(raw_of(paused))
 
     def _drop(self, raw: Any, partitions: list[RawPartition]) -> None:
         gone = known(partitions)
