@@ -1,6 +1,8 @@
 """Transactions: all or nothing, also of offsets; what aborts, what fences, and chains of them."""
 
 import contextlib
+import os
+import signal
 import uuid
 from collections.abc import Callable
 
@@ -9,14 +11,18 @@ from client.reading import poll_until, read, values
 
 from dmq.client import (
     Consumer,
+    ConsumerConfig,
     FencedError,
     GroupProtocol,
     IsolationLevel,
     Producer,
+    ProducerConfig,
+    TimedOutError,
     TopicPartition,
     TransactionAbortedError,
     TransactionError,
 )
+from dmq.testing import Broker
 
 NewProducer = Callable[..., Producer]
 NewConsumer = Callable[..., Consumer]
@@ -172,3 +178,31 @@ def test_transactions_out_of_order_are_told(
         producer.transaction(),
     ):
         pass
+
+
+@pytest.mark.parametrize("is_good", [True, False], ids=["commit", "abort"])
+def test_after_an_end_that_was_late_the_next_transaction_waits_for_it(
+    topic: str, is_good: bool
+) -> None:
+    with Broker(in_process=False) as broker:
+        config = ProducerConfig(
+            broker.bootstrap_servers, transactional_id=topic, request_timeout_ms=1000
+        )
+        with Producer(config) as producer:
+            transaction = producer.transaction()
+            transaction.__enter__()
+            producer.send(topic, b"late").result(30)
+            os.kill(broker.pid, signal.SIGSTOP)
+            if is_good:
+                with pytest.raises(TimedOutError):
+                    transaction.__exit__(None, None, None)
+            else:
+                transaction.__exit__(ValueError, ValueError("work"), None)
+            os.kill(broker.pid, signal.SIGCONT)
+            with producer.transaction():
+                producer.send(topic, b"next")
+        reading = ConsumerConfig(broker.bootstrap_servers, auto_offset_reset="earliest")
+        with Consumer(reading) as consumer:
+            consumer.assign([(topic, 0)])
+            expected = [b"late", b"next"] if is_good else [b"next"]
+            assert values(read(consumer, len(expected))) == expected

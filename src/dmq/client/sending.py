@@ -31,6 +31,7 @@ from dmq.client.errors import (
     ConnectionFailedError,
     SerializationError,
     TimedOutError,
+    TransactionAbortedError,
     TransactionError,
     translate,
     translate_raised,
@@ -75,6 +76,9 @@ class Sending:
         self._room = Room()
         self._trouble = Trouble()
         self._has_initialised = False
+        self._unfinished: tuple[str, Callable[..., None]] | None = None
+        """A commit or an abort that was not through in its time: librdkafka goes on with it, and takes
+        nothing else before it has told how that ended."""
         self._lock = threading.Lock()
         self._stop = threading.Event()
         properties = config.librdkafka() | {
@@ -206,13 +210,32 @@ class Sending:
         if self.config.transactional_id is None:
             raise TransactionError("transactions need a transactional_id in the ProducerConfig")
         self._initialise_transactions()
+        self._finish()
         self._transact("begin the transaction", self._raw.begin_transaction)
 
     def commit(self) -> None:
-        self._transact("commit the transaction", self._raw.commit_transaction, self._timeout_s)
+        self._end("commit the transaction", self._raw.commit_transaction)
 
     def abort(self) -> None:
-        self._transact("abort the transaction", self._raw.abort_transaction, self._timeout_s)
+        self._end("abort the transaction", self._raw.abort_transaction)
+
+    def _end(self, doing: str, call: Callable[..., None]) -> None:
+        self._unfinished = (doing, call)
+        try:
+            self._transact(doing, call, self._timeout_s)
+        except ClientError as error:
+            if not error.retriable:
+                self._unfinished = None
+            raise
+        self._unfinished = None
+
+    def _finish(self) -> None:
+        """Wait for the end of the last transaction; who ran it was told that it is not known."""
+        if self._unfinished is not None:
+            try:
+                self._end(*self._unfinished)
+            except TransactionAbortedError:
+                self.abort()
 
     def send_offsets(self, offsets: Iterable[RawPartition], group: object) -> None:
         self._transact(

@@ -7,6 +7,7 @@
     begin → commit          the block came to its end
           → abort           it raised: the error goes on, nothing of the block is visible
           → abort           the commit was refused: TransactionAbortedError, to be run again
+          → not known       no answer in time: TimedOutError; the next transaction waits for the end
           → nothing         fenced: FencedError; the broker has ended the transaction already
 
 Knows nothing of threads or loops; `AsyncProducer` has its own block on the same rules.
