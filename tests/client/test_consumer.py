@@ -136,7 +136,7 @@ def test_a_message_reads_as_attributes_and_as_a_mapping(
         "timestamp_type": "create",
         "key": b"k",
         "value": b"v",
-        "headers": (("h", b"1"),),
+        "headers": [("h", b"1")],
         "leader_epoch": message.leader_epoch,
     }
     assert set(message) == message.keys()
@@ -400,3 +400,20 @@ def test_partitions_that_are_not_assigned_can_not_be_paused_but_those_that_come_
     assert consumer.poll(1) == []
     consumer.resume()
     assert values(read(consumer, 1)) == [b"0"]
+
+
+def test_names_that_other_clients_have_are_taken(
+    new_producer: NewProducer, new_consumer: NewConsumer, topic: str
+) -> None:
+    fill(new_producer(), topic, 3)
+    consumer = new_consumer()
+    consumer.subscribe([topic])
+    messages = poll_until(consumer.assignment, "the partition is assigned", consumer)
+    while not messages:
+        messages = consumer.poll(timeout=30, max_records=1)
+    assert consumer.commit(message=messages[0]) == {(topic, 0): 1}
+    assert consumer.commit(offsets={(topic, 0): 2}) == {(topic, 0): 2}
+    with pytest.raises(TypeError, match="commit takes a message or"):
+        consumer.commit(messages)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_records is 0"):
+        consumer.poll(0, max_records=0)

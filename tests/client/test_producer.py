@@ -65,12 +65,12 @@ def test_all_fields_arrive(
     assert message.value == {"n": 1}
     assert message.raw_value == b'{"n":1}'
     assert message.key == b"k"
-    assert message.headers == (("trace", b"abc"), ("trace", b"\x00\xff"), ("none", None))
+    assert message.headers == [("trace", b"abc"), ("trace", b"\x00\xff"), ("none", None)]
     assert message.header("trace") == b"\x00\xff"
     assert (message.partition, message.offset, message.timestamp) == (2, 0, 77)
     assert message.timestamp_type == "create"
     assert tombstone.value is None
-    assert tombstone.headers == (("a", b"b"),)
+    assert tombstone.headers == [("a", b"b")]
 
 
 def test_keys_go_where_kafkas_own_client_sends_them(
@@ -240,3 +240,10 @@ def test_closing_ends_though_others_go_on_sending(servers: str, topic: str) -> N
         thread.join(30)
     assert len(refused) == 2
     assert wait(sent, timeout=30).not_done == set()
+
+
+def test_a_megabyte_goes_through_with_every_default(new_producer: NewProducer, topic: str) -> None:
+    producer = new_producer()
+    assert producer.send(topic, b"x" * 1_000_000).result(timeout=30).offset == 0
+    producer.flush(timeout=30)
+    producer.close(timeout=30)

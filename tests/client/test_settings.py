@@ -1,5 +1,6 @@
 """Settings, serializers and the weight of the import: what needs no broker."""
 
+import json
 import math
 import subprocess
 import sys
@@ -161,3 +162,42 @@ def test_the_client_never_brings_the_broker() -> None:
     """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["False", "['client', 'errors', 'types']"]
+
+
+def test_what_is_no_setting_is_told_with_the_rest() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig(
+            9092,  # type: ignore[arg-type]
+            acks=[1],  # type: ignore[arg-type]
+            batch_size=1.5,  # type: ignore[arg-type]
+            enable_idempotence="false",  # type: ignore[arg-type]
+            value_serializer="json",  # type: ignore[arg-type]
+            options=None,  # type: ignore[arg-type]
+        )
+    words = [problem.split(" is ")[0] for problem in caught.value.problems]
+    assert words == [
+        "acks",
+        "value_serializer",
+        "bootstrap_servers",
+        "options",
+        "enable_idempotence",
+        "batch_size",
+    ]
+    with pytest.raises(ConfigError, match="enable_auto_commit is 'no'; it is True or False"):
+        ConsumerConfig(enable_auto_commit="no")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"make one of it: ProducerConfig\("):
+        Producer("127.0.0.1:9092")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="is no ConsumerConfig"):
+        Consumer(ProducerConfig())  # type: ignore[arg-type]
+
+
+def test_other_clients_words_are_taken() -> None:
+    config = ProducerConfig(acks="leader", compression_type=None, value_serializer=str.encode)  # type: ignore[arg-type]
+    assert (config.acks, config.compression_type) == (AckMode.LEADER, CompressionType.NONE)
+    assert config.value_serializer.to_bytes("ä", "any") == "ä".encode()  # type: ignore[union-attr]
+    reading = ConsumerConfig(
+        assignors="range", value_deserializer=json.loads, key_deserializer=None
+    )  # type: ignore[arg-type]
+    assert reading.assignors == ("range",)
+    assert reading.value_deserializer.from_bytes(b"[1]", "any") == [1]  # type: ignore[union-attr]
+    assert reading.key_deserializer is BYTES

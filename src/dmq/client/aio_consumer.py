@@ -117,14 +117,14 @@ class AsyncConsumer:
 
     async def poll(
         self,
-        timeout_s: float = 1.0,
+        timeout: float = 1.0,  # noqa: ASYNC109  As its twin.
         *,
         timeout_ms: float | None = None,
         max_records: int | None = None,
     ) -> list[Message]:
         """The messages that are there, `max_poll_records` at most; waits for the first of them."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (timeout_s if timeout_ms is None else timeout_ms / 1000)
+        deadline = loop.time() + (timeout if timeout_ms is None else timeout_ms / 1000)
         limit = max_records or self.config.max_poll_records
         while True:
             messages = self._take(limit)
@@ -192,10 +192,14 @@ class AsyncConsumer:
     # --- progress
 
     async def commit(
-        self, what: Message | Offsets | None = None, *, wait: bool = True
+        self,
+        offsets: Message | Offsets | None = None,
+        *,
+        message: Message | None = None,
+        wait: bool = True,
     ) -> dict[TopicPartition, int]:
         """Commit all that was handed out, one message, or these offsets. See `Consumer.commit`."""
-        return await self._call(lambda: self.consumer.commit(what, wait=wait))
+        return await self._call(lambda: self.consumer.commit(offsets, message=message, wait=wait))
 
     async def committed(self, partitions: Partitions | None = None) -> dict[TopicPartition, int]:
         return await self._call(self.consumer.committed, partitions)

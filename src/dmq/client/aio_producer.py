@@ -19,7 +19,7 @@ from confluent_kafka import Message as RawMessage
 
 from dmq.client import transaction
 from dmq.client.aio_consumer import AsyncConsumer
-from dmq.client.config import ProducerConfig
+from dmq.client.config import ProducerConfig, checked
 from dmq.client.errors import ClientError
 from dmq.client.message import Headers, RecordMetadata
 from dmq.client.sending import SLICE_S, Sending, outcome
@@ -63,7 +63,7 @@ class AsyncProducer:
     """Sends records from an event loop. Close it, or use it in an `async with`."""
 
     def __init__(self, config: ProducerConfig | None = None) -> None:
-        self.config = config or ProducerConfig()
+        self.config = checked(config, ProducerConfig)
         self.sending = Sending(self.config)
         self._thread = ThreadPoolExecutor(1, "dmq-async-producer")
         self._inbox: _Inbox | None = None
@@ -122,9 +122,9 @@ class AsyncProducer:
         """Send a record and wait for its acknowledgement."""
         return await (await self.send(topic, value, **rest))
 
-    async def flush(self, timeout_s: float | None = None) -> None:
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  As its twin.
         """Wait until every record is acknowledged or has failed. Raises TimedOutError."""
-        await self.call(self.sending.flush, timeout_s)
+        await self.call(self.sending.flush, timeout)
 
     def transaction(self) -> "AsyncTransaction":
         """A block whose records, and offsets, become visible together or not at all."""
@@ -137,10 +137,10 @@ class AsyncProducer:
     def __bool__(self) -> bool:
         return True  # Also with nothing under way.
 
-    async def close(self, timeout_s: float | None = None) -> None:
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  As its twin.
         """Flush and end. Closing again does nothing. Raises TimedOutError."""
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close(timeout_s))
+            self._closing = asyncio.ensure_future(self._close(timeout))
         elif self._closing.done():
             return
         await asyncio.shield(self._closing)

@@ -8,11 +8,11 @@ asked here.
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from dmq.client.serializers import BYTES, Serializer
+from dmq.client.serializers import BYTES, Serializer, serializer_of
 from dmq.errors import ConfigError
 
 
@@ -113,7 +113,7 @@ class ProducerConfig(_Common):
     max_in_flight: int = 5
     """Requests under way per broker. 5 is the most that idempotence allows; 1 is slow."""
 
-    max_record_bytes: int = 1_000_000
+    max_record_bytes: int = 1 << 20
     """The largest record, as the topic's max.message.bytes allows it."""
 
     buffer_records: int = 100_000
@@ -132,13 +132,15 @@ class ProducerConfig(_Common):
     transaction_timeout_ms: int = 60_000
     """When the broker aborts a transaction that its producer has left open."""
 
-    key_serializer: Serializer = BYTES
-    value_serializer: Serializer = BYTES
+    key_serializer: Serializer | Callable[[Any], bytes] = BYTES
+    value_serializer: Serializer | Callable[[Any], bytes] = BYTES
+    """A serializer, or a function from a value to its bytes."""
 
     def __post_init__(self) -> None:
         problems: list[str] = []
         _coerce(self, "acks", AckMode, problems, {"0": 0, "1": 1, "all": -1, "-1": -1})
-        _coerce(self, "compression_type", CompressionType, problems)
+        _coerce(self, "compression_type", CompressionType, problems, {None: "none"})
+        _coerce_serializers(self, problems, "key_serializer", "value_serializer")
         problems += self._problems()
         if problems:
             raise ConfigError(problems)
@@ -153,6 +155,7 @@ class ProducerConfig(_Common):
 
     def _problems(self) -> list[str]:
         problems = _common_problems(self)
+        problems += _no_bool(self, "enable_idempotence", None)
         problems += _out_of_range(self, "batch_size", 1, 2_147_483_647)
         problems += _out_of_range(self, "linger_ms", 0, 900_000)
         problems += _out_of_range(self, "retries", 0, _FOREVER_RETRIES)
@@ -263,20 +266,25 @@ class ConsumerConfig(_Common):
     """How often new topics (of a pattern, or of a name that did not exist) and partitions are looked
     for. Kafka's own client: 300,000."""
 
-    key_deserializer: Serializer = BYTES
-    value_deserializer: Serializer = BYTES
+    key_deserializer: Serializer | Callable[[bytes], Any] = BYTES
+    value_deserializer: Serializer | Callable[[bytes], Any] = BYTES
+    """A serializer, or a function from bytes to their value."""
 
     def __post_init__(self) -> None:
         problems: list[str] = []
         _coerce(self, "auto_offset_reset", OffsetResetPolicy, problems)
         _coerce(self, "group_protocol", GroupProtocol, problems)
         _coerce(self, "isolation_level", IsolationLevel, problems)
+        _coerce_serializers(self, problems, "key_deserializer", "value_deserializer")
+        if isinstance(self.assignors, str):
+            object.__setattr__(self, "assignors", (self.assignors,))
         problems += self._problems()
         if problems:
             raise ConfigError(problems)
 
     def _problems(self) -> list[str]:
         problems = _common_problems(self)
+        problems += _no_bool(self, "enable_auto_commit")
         problems += _out_of_range(self, "auto_commit_interval_ms", 1, _DAY_MS)
         problems += _out_of_range(self, "max_poll_records", 1, 1_000_000)
         problems += _out_of_range(self, "max_poll_interval_ms", 1, _DAY_MS)
@@ -339,6 +347,19 @@ class ConsumerConfig(_Common):
         }
 
 
+C = TypeVar("C", ProducerConfig, ConsumerConfig)
+
+
+def checked(config: C | None, kind: type[C]) -> C:
+    """What a client was given, or the defaults. Raises ConfigError for anything else."""
+    if config is None:
+        return kind()
+    if isinstance(config, kind):
+        return config
+    name = kind.__name__
+    raise ConfigError([f"{config!r} is no {name}; make one of it: {name}(bootstrap_servers=...)"])
+
+
 def _servers(servers: str | Sequence[str]) -> str:
     return servers if isinstance(servers, str) else ",".join(servers)
 
@@ -348,31 +369,69 @@ def _coerce(
     name: str,
     kind: type[enum.Enum],
     problems: list[str],
-    words: Mapping[str, Any] | None = None,
+    words: Mapping[Any, Any] | None = None,
 ) -> None:
     """Take "earliest" for OffsetResetPolicy.EARLIEST, and the like."""
     value = getattr(config, name)
     if isinstance(value, kind):
         return
+    known = {member.name.lower(): member.value for member in kind} | dict(words or {})
     try:
         plain = value.lower() if isinstance(value, str) else value
-        object.__setattr__(config, name, kind((words or {}).get(plain, plain)))
-    except ValueError:
+        object.__setattr__(config, name, kind(known.get(plain, plain)))
+    except (TypeError, ValueError):
         allowed = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
         problems.append(f"{name} is {value!r}; it is one of {allowed}")
 
 
 def _common_problems(config: ProducerConfig | ConsumerConfig) -> list[str]:
     problems = _out_of_range(config, "request_timeout_ms", 1, _DAY_MS)
-    if not _servers(config.bootstrap_servers).strip(", "):
+    servers: Any = config.bootstrap_servers
+    each = [servers] if isinstance(servers, str) or not isinstance(servers, Sequence) else servers
+    if not all(isinstance(server, str) for server in each):
+        problems.append(
+            f'bootstrap_servers is {servers!r}; it is like "127.0.0.1:9092", or a list of such'
+        )
+    elif not _servers(servers).strip(", "):
         problems.append('bootstrap_servers is empty; it is like "127.0.0.1:9092"')
+    options: Any = config.options
+    if not isinstance(options, Mapping):
+        problems.append(f'options is {options!r}; it is like {{"security.protocol": "SSL"}}')
     return problems
+
+
+def _no_bool(config: ProducerConfig | ConsumerConfig, name: str, *others: object) -> list[str]:
+    value = getattr(config, name)
+    if isinstance(value, bool) or value in others:
+        return []
+    return [f"{name} is {value!r}; it is True or False"]
+
+
+def _coerce_serializers(
+    config: ProducerConfig | ConsumerConfig, problems: list[str], *names: str
+) -> None:
+    """Take a plain function for a serializer that goes one way, and None for bytes as they are."""
+    for name in names:
+        value = getattr(config, name)
+        if hasattr(value, "to_bytes" if isinstance(config, ProducerConfig) else "from_bytes"):
+            continue
+        if value is None:
+            object.__setattr__(config, name, BYTES)
+        elif callable(value):
+            object.__setattr__(config, name, serializer_of(value, value))
+        else:
+            problems.append(
+                f"{name} is {value!r}; it is BYTES, TEXT, JSON, another serializer or a function"
+            )
 
 
 def _out_of_range(
     config: ProducerConfig | ConsumerConfig, name: str, low: float, high: float
 ) -> list[str]:
     value = getattr(config, name)
-    if isinstance(value, int | float) and low <= value <= high:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if name == "linger_ms":
+        is_number = is_number or isinstance(value, float)
+    if is_number and low <= value <= high:
         return []
     return [f"{name} is {value!r}; it is a number from {low:,} to {high:,}"]

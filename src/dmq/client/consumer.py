@@ -24,7 +24,7 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import Message as RawMessage
 from confluent_kafka import TopicPartition as RawPartition
 
-from dmq.client.config import ConsumerConfig, IsolationLevel, OffsetResetPolicy
+from dmq.client.config import ConsumerConfig, IsolationLevel, OffsetResetPolicy, checked
 from dmq.client.errors import (
     ClientError,
     ClosedError,
@@ -57,8 +57,11 @@ class Consumer:
     """Reads messages. Close it, or use it in a `with`: its partitions then go to others at once."""
 
     def __init__(self, config: ConsumerConfig | None = None) -> None:
-        self.config = config or ConsumerConfig()
-        self._decoders = Decoders(self.config.key_deserializer, self.config.value_deserializer)
+        self.config = checked(config, ConsumerConfig)
+        self._decoders = Decoders(
+            self.config.key_deserializer,  # type: ignore[arg-type]
+            self.config.value_deserializer,  # type: ignore[arg-type]
+        )
         self._share = Share(
             is_incremental=self.config.is_incremental,
             proves=self.config.isolation_level is IsolationLevel.READ_COMMITTED,
@@ -128,16 +131,17 @@ class Consumer:
 
     def poll(
         self,
-        timeout_s: float = 1.0,
+        timeout: float = 1.0,
         *,
         timeout_ms: float | None = None,
         max_records: int | None = None,
     ) -> list[Message]:
-        """The messages that are there, `max_poll_records` at most; waits for the first of them.
+        """The messages that are there, `max_poll_records` at most; waits for the first of them, for so
+        many seconds.
 
         An empty list: none came in time. Raises what `poll` can't go on after: AccessError, OffsetError.
         """
-        messages = self.fetch(timeout_s if timeout_ms is None else timeout_ms / 1000, max_records)
+        messages = self.fetch(timeout if timeout_ms is None else timeout_ms / 1000, max_records)
         self.hand_out(messages)
         return messages
 
@@ -147,6 +151,8 @@ class Consumer:
         self._raise_late()
         self._store()
         self._share.taken.clear()
+        if max_records is not None and max_records < 1:
+            raise ValueError(f"max_records is {max_records}; a poll gives at least 1")
         deadline = time.monotonic() + timeout_s
         messages: list[Message] = []
         while not messages:
@@ -213,7 +219,11 @@ class Consumer:
     # --- progress
 
     def commit(
-        self, what: Message | Offsets | None = None, *, wait: bool = True
+        self,
+        offsets: Message | Offsets | None = None,
+        *,
+        message: Message | None = None,
+        wait: bool = True,
     ) -> dict[TopicPartition, int]:
         """Commit all that was handed out, or up to and with one message, or these offsets (of the next
         message to read). Returns what was committed. Without `wait`: asks, and does not look back.
@@ -221,10 +231,10 @@ class Consumer:
         """
         self._check_open()
         self._check_group("commit")
-        offsets = self._offsets_of(what)
-        if not offsets:
+        chosen = self._offsets_of(offsets if message is None else message)
+        if not chosen:
             return {}
-        raw = raw_of(offsets, offsets)
+        raw = raw_of(chosen, chosen)
         if wait:
             answers = self._call("commit", self._raw.commit, offsets=raw, asynchronous=False)
             for answer in answers or ():
@@ -232,13 +242,17 @@ class Consumer:
                     raise translate(answer.error, f"commit {answer.topic}-{answer.partition}")
         else:
             self._call("commit", self._raw.commit, offsets=raw, asynchronous=True)
-        return offsets
+        return chosen
 
     def _offsets_of(self, what: Message | Offsets | None) -> dict[TopicPartition, int]:
         if what is None:
             return self.handed()
         if isinstance(what, Message):
             return {what.topic_partition: what.offset + 1}
+        if not isinstance(what, Mapping):
+            raise TypeError(
+                f"commit takes a message or {{(topic, partition): offset}}, not {type(what).__name__}"
+            )
         return {TopicPartition(*partition): offset for partition, offset in what.items()}
 
     def handed(self) -> dict[TopicPartition, int]:

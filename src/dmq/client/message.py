@@ -118,8 +118,8 @@ class Message(Mapping[str, Any]):
             ) from error
 
     @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        return tuple(self._raw.headers() or ())  # type: ignore[arg-type]
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return list(self._raw.headers() or ())  # type: ignore[arg-type]
 
     def header(self, name: str) -> bytes | None:
         """The last value of that name, which is the one that counts in Kafka; None without."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as RawMessage
 
-from dmq.client.config import ProducerConfig
+from dmq.client.config import ProducerConfig, checked
 from dmq.client.errors import ClientError
 from dmq.client.message import Headers, RecordMetadata
 from dmq.client.sending import SLICE_S, Sending, outcome
@@ -40,7 +40,7 @@ class Producer:
     """Sends records. Close it, or use it in a `with`: what is in the buffer is sent before it ends."""
 
     def __init__(self, config: ProducerConfig | None = None) -> None:
-        self.config = config or ProducerConfig()
+        self.config = checked(config, ProducerConfig)
         self._sending = Sending(self.config)
 
     def start(self) -> Self:
@@ -81,9 +81,9 @@ class Producer:
         if not self._sending.offer(*record):
             raise self._sending.full(record[0])
 
-    def flush(self, timeout_s: float | None = None) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Wait until every future is done, well or not. Raises TimedOutError."""
-        self._sending.flush(timeout_s)
+        self._sending.flush(timeout)
 
     def transaction(self) -> Transaction:
         """A block whose records, and offsets, become visible together or not at all."""
@@ -96,10 +96,10 @@ class Producer:
     def __bool__(self) -> bool:
         return True  # Also with nothing under way.
 
-    def close(self, timeout_s: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Flush and end; what is not through by then fails. Closing again does nothing. Raises
         TimedOutError."""
-        self._sending.close(timeout_s)
+        self._sending.close(timeout)
 
     def __enter__(self) -> Self:
         try:

@@ -37,7 +37,6 @@ from dmq.client.errors import (
     translate_raised,
 )
 from dmq.client.message import NO_OFFSET, Headers, RecordMetadata, wire_headers
-from dmq.client.serializers import Serializer
 from dmq.errors import ConfigError
 
 OnDelivery = Callable[[KafkaError | None, "RawMessage[Any, Any]"], None]
@@ -335,13 +334,14 @@ def outcome(error: KafkaError | None, raw: "RawMessage[Any, Any]") -> RecordMeta
     return RecordMetadata(topic, partition, offset, timestamp_ms)
 
 
-def _encoded(serializer: Serializer, value: Any, topic: str, what: str) -> bytes | None:
+def _encoded(serializer: Any, value: Any, topic: str, what: str) -> bytes | None:
     if value is None:
         return None
     try:
-        return serializer.to_bytes(value, topic)
+        data: bytes = serializer.to_bytes(value, topic)
     except Exception as error:
         raise SerializationError(f"the {what} for {topic!r} can't be written: {error}") from error
+    return data
 
 
 def _serve(raw: RawProducer, stop: threading.Event, room: Room, trouble: Trouble) -> None:
