@@ -93,6 +93,8 @@ def test_a_transaction_is_seen_and_aborted_by_its_id(cli: Cli, topic: str) -> No
     [after] = cli.json("txn", "describe", name)["transactions"]
     assert after["state"] in ("Empty", "CompleteAbort")
     assert after["partitions"] == []
+    assert (after["started"], after["age_ms"]) == (None, None)
+    assert name not in cli("txn", "list", "--longer-than", "0s")
     assert after["timeout_ms"] == told["timeout_ms"]
     with pytest.raises(KafkaException):
         producer.commit_transaction(30)

@@ -103,8 +103,10 @@ def list_transactions(
     for node, response in answers:
         names = [each.transactional_id for each in response.transaction_states]
         found += _described(wire, node, names) if names else []
-    if older_than_ms is not None and not by_coordinator:
-        found = [each for each in found if (each.age_ms(now_ms) or 0) > older_than_ms]
+    if older_than_ms is not None:  # A coordinator also counts from the start of what has ended.
+        found = [each for each in found if each.state in OPEN]
+        if not by_coordinator:
+            found = [each for each in found if (each.age_ms(now_ms) or 0) > older_than_ms]
     return sorted(found, key=lambda each: each.transactional_id), problems
 
 
@@ -136,13 +138,15 @@ def describe_transaction(wire: CoordinatorWire, name: str) -> Transaction:
 
 
 def _told(node: Node, state: Any) -> Transaction:
+    started_ms = state.transaction_start_time_ms  # Kept after the end.
+    is_open = state.transaction_state in OPEN and started_ms >= 0
     return Transaction(
         state.transactional_id,
         state.transaction_state,
         state.producer_id,
         state.producer_epoch,
         state.transaction_timeout_ms,
-        state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
+        started_ms if is_open else None,
         node.id,
         sorted((topic.topic, index) for topic in state.topics for index in topic.partitions),
     )
