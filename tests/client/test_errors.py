@@ -88,3 +88,8 @@ def test_a_partition_that_is_not_there(new_producer: Callable[..., Producer], to
     producer.send(topic, value=b"x").result(30)
     with pytest.raises(UnknownTopicError):
         producer.send(topic, value=b"x", partition=7).result(30)
+
+
+def test_a_name_that_no_topic_can_have(new_producer: Callable[..., Producer]) -> None:
+    with pytest.raises(UnknownTopicError, match="No topic can have that name: they are 1 to 249"):
+        new_producer().send("a/b", value=b"x").result(30)

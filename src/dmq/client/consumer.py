@@ -4,8 +4,9 @@ For one thread at a time, as Kafka's own; `close` may come from any, and ends a 
 a ClosedError. Heartbeats are librdkafka's business; rebalances happen
 inside of `poll` and iteration. "Handed out" are the messages that `poll` returned or iteration
 gave: `commit()` commits those, and the automatic commit takes them up only when the application
-comes back for more, so that a crash never loses a message that was still in hand. An iteration that
-breaks off, or a `with` that is left by an error, does not count its last messages as done.
+comes back for more, so that a crash never loses a message that was still in hand. `close`, and a
+`with` that comes to its end, count the last messages as done; a `with` that is left by an error does
+not.
 """
 
 import re

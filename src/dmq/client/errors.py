@@ -124,6 +124,11 @@ _NO_TOPIC = Cause(
     UnknownTopicError,
     "Create it (`dmq topic create NAME`), or let the broker do so (auto.create.topics.enable).",
 )
+_NO_NAME = Cause(
+    UnknownTopicError,
+    "No topic can have that name: they are 1 to 249 ASCII letters, digits, '.', '_' and '-', and not "
+    "'.' or '..'.",
+)
 _TOO_LARGE = Cause(
     RecordTooLargeError,
     "Send less per record, or raise `max_record_bytes` here and max.message.bytes of the topic.",
@@ -166,6 +171,7 @@ _CAUSES: dict[Cause, tuple[str, ...]] = {
         "_UNKNOWN_TOPIC",
         "_UNKNOWN_PARTITION",
     ),
+    _NO_NAME: ("TOPIC_EXCEPTION",),
     _TOO_LARGE: ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"),
     _NOT_ALLOWED: (
         "TOPIC_AUTHORIZATION_FAILED",
