@@ -1,4 +1,4 @@
-"""LeaveGroup, versions 0 to 5: members leave a classic group.
+"""LeaveGroup, versions 0 to 5: members leave a classic group, or an admin removes them from any.
 
     3  several members, each by itself; a static one may be named by its instance id alone
 

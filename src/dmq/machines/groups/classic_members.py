@@ -12,7 +12,6 @@ from dmq.machines.groups.commands import (
     Joined,
     JoinGroup,
     LeaveGroup,
-    LeavingMember,
     LeftMember,
     Synced,
     SyncGroup,
@@ -23,7 +22,6 @@ from dmq.machines.groups.consumer_changes import (
     follow_target,
     refresh,
     rejoin_timer,
-    remove_member,
     session_timer,
 )
 from dmq.machines.groups.consumer_group import ConsumerGroup, ConsumerState, MemberState
@@ -31,6 +29,7 @@ from dmq.machines.groups.consumer_heartbeats import (
     NOBODY,
     check_instance,
     check_room,
+    fence,
     replace_static,
     wants_others,
 )
@@ -96,7 +95,7 @@ def _takes_place_of_the_last(
     if old_id is None or old_id == member_id:
         return False
     return group.members[old_id].classic is None and may_downgrade(
-        ctx, group, old_id, replaced=True
+        ctx, group, {old_id: None}, replaced=True
     )
 
 
@@ -200,21 +199,24 @@ def _must_rejoin(ctx: Context, group: ConsumerGroup, member_id: str, work: Work)
 
 
 def leave(ctx: Context, group: ConsumerGroup, command: LeaveGroup, work: Work) -> list[LeftMember]:
-    """Classic members leave; those of the consumer protocol can't be made to from here."""
-    draft = Draft(group, work)
-    left = [_leave(ctx, draft, leaving) for leaving in command.members]
-    if any(member.error is ErrorCode.NONE for member in left):
-        refresh(ctx, draft, work, is_changed=True)
+    """Members leave, or an admin has them leave: those of the consumer protocol as well."""
+    left: list[LeftMember] = []
+    gone: dict[str, None] = {}
+    for leaving in command.members:
+        try:
+            gone[_leaving(group, *leaving)] = None
+            left.append(LeftMember(*leaving, ErrorCode.NONE))
+        except KafkaError as error:
+            left.append(LeftMember(*leaving, error.code))
+    if gone:
+        fence(ctx, Draft(group, work), gone, work)
     return left
 
 
-def _leave(ctx: Context, draft: Draft, leaving: LeavingMember) -> LeftMember:
-    member_id, instance_id = leaving
-    if not member_id and instance_id is not None:
-        member_id = draft.group.static.get(instance_id, "")
-    try:
-        _find(draft.group, member_id, instance_id)
-    except KafkaError as error:
-        return LeftMember(*leaving, error.code)
-    remove_member(ctx, draft, member_id)
-    return LeftMember(*leaving, ErrorCode.NONE)
+def _leaving(group: ConsumerGroup, member_id: str, instance_id: str | None) -> str:
+    """Who is to leave; an admin knows a static member by its instance id alone. Raises KafkaError."""
+    if instance_id is not None:
+        member_id = member_id or group.static.get(instance_id, "")
+        check_instance(group, member_id, instance_id)
+    group.find(member_id)
+    return member_id

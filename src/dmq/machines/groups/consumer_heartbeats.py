@@ -5,6 +5,7 @@ target, and bring the member closer to it. What comes of it are records; answers
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.groups.assignors import ASSIGNORS, unpack
@@ -34,7 +35,7 @@ from dmq.machines.groups.facts import (
     TargetFact,
 )
 from dmq.machines.groups.group_rules import not_found
-from dmq.machines.groups.migration import downgrade_without, may_downgrade, upgrade
+from dmq.machines.groups.migration import may_downgrade, to_classic, upgrade
 from dmq.machines.groups.reconciling import held, partitions_of
 from dmq.machines.groups.work import Work
 
@@ -289,7 +290,7 @@ def _leave(ctx: Context, command: ConsumerHeartbeat, work: Work) -> ConsumerBeat
     group.find(command.member_id)
     draft = Draft(group, work)
     if command.member_epoch == LEAVE_EPOCH:
-        fence(ctx, draft, command.member_id, work)
+        fence(ctx, draft, [command.member_id], work)
     else:  # It keeps its place until its session ends.
         current = group.current(command.member_id)
         away = dataclasses.replace(current, member_epoch=AWAY_EPOCH, pending_revocation=())
@@ -297,23 +298,26 @@ def _leave(ctx: Context, command: ConsumerHeartbeat, work: Work) -> ConsumerBeat
     return ConsumerBeat(command.member_id, command.member_epoch, 0)
 
 
-def fence(ctx: Context, draft: Draft, member_id: str, work: Work) -> None:
-    """A member is out: the group goes on without it, as a classic one if only such are left."""
-    if may_downgrade(ctx, draft.group, member_id):
-        downgrade_without(ctx, draft, member_id, work)
-        return
-    remove_member(ctx, draft, member_id)
-    refresh(ctx, draft, work, is_changed=True)
+def fence(ctx: Context, draft: Draft, members: Iterable[str], work: Work) -> None:
+    """Members are out: the group goes on without them, as a classic one if only such are left."""
+    gone = dict.fromkeys(members)
+    is_classic = may_downgrade(ctx, draft.group, gone)
+    for member_id in gone:
+        remove_member(ctx, draft, member_id)
+    if is_classic:
+        to_classic(ctx, draft, work, is_settled=False)  # They rebalance by themselves.
+    else:
+        refresh(ctx, draft, work, is_changed=True)
 
 
 def on_session_timer(ctx: Context, group: ConsumerGroup, member_id: str, work: Work) -> None:
     """A member was silent for too long, or did not do in time what it was told."""
     if member_id in group.members:
-        fence(ctx, Draft(group, work), member_id, work)
+        fence(ctx, Draft(group, work), [member_id], work)
 
 
 def on_revocation_timer(ctx: Context, group: ConsumerGroup, member_id: str, work: Work) -> None:
     """A member did not give partitions up in time."""
     current = group.current(member_id)
     if member_id in group.members and current.state == MemberState.UNREVOKED_PARTITIONS:
-        fence(ctx, Draft(group, work), member_id, work)
+        fence(ctx, Draft(group, work), [member_id], work)

@@ -7,7 +7,7 @@ both or none.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.groups.assignors import pack
@@ -164,22 +164,16 @@ def _by_id(ctx: Context, partitions: tuple[tuple[str, tuple[int, ...]], ...]) ->
 
 
 def may_downgrade(
-    ctx: Context, group: ConsumerGroup, without_id: str, *, replaced: bool = False
+    ctx: Context, group: ConsumerGroup, without: Container[str], *, replaced: bool = False
 ) -> bool:
-    """Whether a group is to be classic once a member is gone, or `replaced` by a classic one."""
-    others = [member for name, member in group.members.items() if name != without_id]
+    """Whether a group is to be classic once members are gone, or one `replaced` by a classic one."""
+    others = [member for name, member in group.members.items() if name not in without]
     size = len(others) + replaced
     return (
         ctx.limits.may_downgrade
         and 0 < size <= ctx.limits.classic_size_max
         and all(member.classic is not None for member in others)
     )
-
-
-def downgrade_without(ctx: Context, draft: Draft, member_id: str, work: Work) -> None:
-    """A member left and only classic ones are left: they rebalance by themselves."""
-    remove_member(ctx, draft, member_id)
-    to_classic(ctx, draft, work, is_settled=False)
 
 
 def to_classic(ctx: Context, draft: Draft, work: Work, *, is_settled: bool) -> None:

@@ -10,6 +10,8 @@ from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.groups.commands import (
     DescribeClassicGroup,
     Joined,
+    LeaveGroup,
+    LeavingMember,
     ListGroups,
     Protocol,
     Synced,
@@ -223,8 +225,32 @@ def test_what_a_classic_member_of_a_consumer_group_must_fit() -> None:
     assert code(lambda: coordinator.heartbeat(late)) is ErrorCode.ILLEGAL_GENERATION
     not_classic = Joined(ErrorCode.NONE, "new", modern.epoch)
     assert code(lambda: coordinator.heartbeat(not_classic)) is ErrorCode.UNKNOWN_MEMBER_ID
-    (left,) = coordinator.leave(not_classic)
-    assert left.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_admin_has_members_of_the_new_protocol_leave() -> None:
+    coordinator = coordinating()
+    classic = classic_group(coordinator, 1)
+    one = Consumer(coordinator, "one", "topic")
+    two = Consumer(coordinator, "two", "topic", instance_id="i")
+    for newcomer in (one, two):
+        newcomer.beat()
+    together(coordinator, classic, [one, two])
+
+    def leave(*members: tuple[str, str | None]) -> list[ErrorCode]:
+        leaving = tuple(LeavingMember(*member) for member in members)
+        return [left.error for left in coordinator.do(LeaveGroup(GROUP, leaving))]
+
+    unknown, fenced = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
+    assert leave(("", None), ("", "no"), ("no", None), ("one", "i")) == [unknown] * 3 + [fenced]
+    assert kind(coordinator) == ("consumer", "Stable")
+    assert leave(("one", None)) == [ErrorCode.NONE]
+    assert leave(("one", None)) == [unknown]
+    with pytest.raises(KafkaError, match="not a member"):
+        one.beat()
+    together(coordinator, classic, [two])
+    assert sorted(classic[0].has + two.indexes) == [0, 1, 2, 3]
+    assert leave(("", "i")) == [ErrorCode.NONE]  # The last: the others go on as a classic group.
+    assert kind(coordinator) == ("classic", "PreparingRebalance")
 
 
 def test_a_classic_member_that_does_not_join_again_in_time_is_out() -> None:
