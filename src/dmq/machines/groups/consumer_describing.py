@@ -15,7 +15,9 @@ from dmq.machines.groups.reconciling import held
 
 
 def describe_consumer(ctx: Context, command: DescribeConsumerGroup) -> DescribedConsumerGroup:
-    """A consumer group. Raises GROUP_ID_NOT_FOUND."""
+    """A consumer group. Raises INVALID_GROUP_ID, GROUP_ID_NOT_FOUND."""
+    if not command.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     group = ctx.state.consumer.get(command.group_id)
     if group is None:
         if ctx.classic(command.group_id) is not None:

@@ -17,7 +17,13 @@ from dmq.machines.groups.classic_group import (
 )
 from dmq.machines.groups.consumer_group import ConsumerGroup
 from dmq.machines.groups.context import Context
-from dmq.machines.groups.facts import CommittedOffset, CurrentAssignment, OffsetFact, OffsetKey
+from dmq.machines.groups.facts import (
+    CommittedOffset,
+    ConsumerMemberValue,
+    CurrentAssignment,
+    OffsetFact,
+    OffsetKey,
+)
 from dmq.machines.groups.offset_commands import (
     CommitOffsets,
     CommitOffsetsInTransaction,
@@ -122,10 +128,7 @@ def _check_consumer(
     if command.generation == current.member_epoch:
         return
     if command.generation > current.member_epoch or not _had_since(ctx, current, command):
-        is_classic = member.classic is not None
-        raise KafkaError(
-            ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
-        )
+        raise _stale(member)
 
 
 def _had_since(ctx: Context, current: CurrentAssignment, command: Commit) -> bool:
@@ -196,9 +199,15 @@ def _check_fetch(ctx: Context, command: FetchOffsets) -> None:
     group = ctx.state.consumer.get(command.group_id)
     if group is None or (not command.member_id and command.member_epoch < 0):
         return
-    group.find(command.member_id or "")
+    member = group.find(command.member_id or "")
     if command.member_epoch != group.current(command.member_id or "").member_epoch:
-        raise KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
+        raise _stale(member)
+
+
+def _stale(member: ConsumerMemberValue) -> KafkaError:
+    """An epoch that is not the member's; to a classic one it is a generation."""
+    is_classic = member.classic is not None
+    return KafkaError(ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH)
 
 
 def _fetched(ctx: Context, key: OffsetKey, *, require_stable: bool) -> FetchedOffset:
@@ -217,6 +226,8 @@ def _fetched(ctx: Context, key: OffsetKey, *, require_stable: bool) -> FetchedOf
 
 def delete(ctx: Context, command: DeleteOffsets, work: Work) -> list[OffsetResult]:
     """Forget offsets of a group, unless its members read their topic."""
+    if not command.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     group: ClassicGroup | ConsumerGroup | None = ctx.state.consumer.get(command.group_id)
     if group is None:
         group = ctx.classic(command.group_id)

@@ -428,6 +428,8 @@ def test_offset_delete() -> None:
     }
     nobody = answer(service, 47, 0, OffsetDeleteRequest("nobody", topics))
     assert (nobody.error_code, nobody.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    nameless = answer(service, 47, 0, OffsetDeleteRequest("", topics))
+    assert (nameless.error_code, nameless.topics) == (ErrorCode.INVALID_GROUP_ID, [])
 
 
 # --- the consumer protocol -----------------------------------------------------------------------
@@ -478,8 +480,8 @@ def test_a_broker_may_not_serve_the_consumer_protocol() -> None:
 def test_consumer_group_describe(version: int) -> None:
     service = serving()
     beat(service, 1, rack_id="rack")
-    request = ConsumerGroupDescribeRequest(["group", "nobody"], True)
-    described, nobody = answer(service, 69, version, request).groups
+    request = ConsumerGroupDescribeRequest(["group", "nobody", ""], True)
+    described, nobody, nameless = answer(service, 69, version, request).groups
     assert (described.error_code, described.group_state) == (ErrorCode.NONE, "Stable")
     assert (described.group_epoch, described.assignment_epoch) == (2, 2)
     assert (described.assignor_name, described.authorized_operations > 0) == ("uniform", True)
@@ -491,6 +493,7 @@ def test_consumer_group_describe(version: int) -> None:
     assert member.target_assignment == member.assignment
     assert member.member_type == (1 if version >= 1 else -1)
     assert (nobody.error_code, nobody.group_id) == (ErrorCode.GROUP_ID_NOT_FOUND, "nobody")
+    assert (nameless.error_code, nameless.group_id) == (ErrorCode.INVALID_GROUP_ID, "")
 
 
 def test_each_kind_of_group_is_described_by_its_own_api() -> None:

@@ -18,7 +18,7 @@ from dmq.machines.groups.commands import (
 )
 from dmq.machines.groups.consumer_commands import DescribeConsumerGroup
 from dmq.machines.groups.consumer_protocol import read_assignment, write_assignment
-from dmq.machines.groups.offset_commands import CommitOffsets, OffsetToCommit
+from dmq.machines.groups.offset_commands import CommitOffsets, FetchOffsets, OffsetToCommit
 from dmq.machines.groups.outcome import Later
 
 DELAY_MS = 3000
@@ -223,6 +223,8 @@ def test_what_a_classic_member_of_a_consumer_group_must_fit() -> None:
     late = Joined(ErrorCode.NONE, place.member_id, 1)
     assert code(lambda: coordinator.sync(late)) is ErrorCode.ILLEGAL_GENERATION
     assert code(lambda: coordinator.heartbeat(late)) is ErrorCode.ILLEGAL_GENERATION
+    fetch = FetchOffsets(GROUP, None, member_id=place.member_id, member_epoch=1)
+    assert code(lambda: coordinator.do(fetch)) is ErrorCode.ILLEGAL_GENERATION
     not_classic = Joined(ErrorCode.NONE, "new", modern.epoch)
     assert code(lambda: coordinator.heartbeat(not_classic)) is ErrorCode.UNKNOWN_MEMBER_ID
 
