@@ -8,6 +8,7 @@ both or none.
 
 import dataclasses
 from collections.abc import Container, Mapping
+from typing import NamedTuple
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.groups.assignors import pack
@@ -55,7 +56,7 @@ from dmq.machines.groups.work import Work
 def upgrade(ctx: Context, group: ClassicGroup, work: Work) -> Draft:
     """A classic group as a consumer group. Raises GROUP_ID_NOT_FOUND if it can't be one."""
     group_id = group.group_id
-    subscriptions = _subscriptions(ctx, group)
+    brought = _brought(ctx, group)
     _end_classic(ctx, group, work)
     if group_id in ctx.state.classic:
         work.write(ClassicGroupFact(group_id, None))
@@ -64,7 +65,7 @@ def upgrade(ctx: Context, group: ClassicGroup, work: Work) -> Draft:
         return draft
     epoch = group.generation
     for member in group.members.values():
-        _bring(ctx, draft, group, member, subscriptions[member.member_id])
+        _bring(ctx, draft, group, member, brought[member.member_id])
         timer = session_timer(group_id, member.member_id)
         ctx.timers.set(timer, work.now + member.session_timeout_ms)
     draft.write(ConsumerGroupFact(group_id, ConsumerGroupValue(epoch)))
@@ -73,8 +74,16 @@ def upgrade(ctx: Context, group: ClassicGroup, work: Work) -> Draft:
     return draft
 
 
-def _subscriptions(ctx: Context, group: ClassicGroup) -> dict[str, Subscription]:
-    """What members of a group that may become a consumer group want."""
+class _Brought(NamedTuple):
+    """What a classic member wants, and what it has."""
+
+    wants: Subscription
+    has: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _brought(ctx: Context, group: ClassicGroup) -> dict[str, _Brought]:
+    """What members of a group that may become a consumer group bring. What one of them has and we
+    can't read would be given to another as well, so such a group stays what it is."""
     reason = None
     if group.state is not EMPTY:
         if not ctx.limits.may_upgrade:
@@ -85,10 +94,7 @@ def _subscriptions(ctx: Context, group: ClassicGroup) -> dict[str, Subscription]
             reason = "it has too many members"
     if reason is None:
         try:
-            return {
-                member.member_id: read_subscription(_metadata(group, member))
-                for member in group.members.values()
-            }
+            return {member.member_id: _of(group, member) for member in group.members.values()}
         except ValueError:
             reason = "the embedded consumer protocol is malformed"
     raise KafkaError(
@@ -97,8 +103,12 @@ def _subscriptions(ctx: Context, group: ClassicGroup) -> dict[str, Subscription]
     )
 
 
-def _metadata(group: ClassicGroup, member: Member) -> bytes:
-    return member.metadata(group.protocol) or member.protocols[0].metadata
+def _of(group: ClassicGroup, member: Member) -> _Brought:
+    """What a member brings. Raises ValueError for bytes that are no consumer's."""
+    wants = read_subscription(member.metadata(group.protocol) or member.protocols[0].metadata)
+    if group.state is COMPLETING:
+        return _Brought(wants, wants.owned)
+    return _Brought(wants, read_assignment(member.assignment) if member.assignment else ())
 
 
 def _end_classic(ctx: Context, group: ClassicGroup, work: Work) -> None:
@@ -115,16 +125,16 @@ def _end_classic(ctx: Context, group: ClassicGroup, work: Work) -> None:
 
 
 def _bring(
-    ctx: Context, draft: Draft, group: ClassicGroup, member: Member, wants: Subscription
+    ctx: Context, draft: Draft, group: ClassicGroup, member: Member, brought: _Brought
 ) -> None:
     """A classic member, with what it has, in the consumer group."""
     group_id, member_id, epoch = group.group_id, member.member_id, group.generation
     value = ConsumerMemberValue(
         member.instance_id,
-        wants.rack_id,
+        brought.wants.rack_id,
         member.client_id,
         member.client_host,
-        tuple(sorted(set(wants.topics))),
+        tuple(sorted(set(brought.wants.topics))),
         None,
         member.rebalance_timeout_ms,
         None,
@@ -133,22 +143,15 @@ def _bring(
         ),
     )
     draft.write(ConsumerMemberFact(group_id, member_id, value))
-    has = wants.owned if group.state is COMPLETING else _assignment(member)
     taken: Epochs = {
-        partition: epoch for partition in _by_id(ctx, has) if draft.group.owner(*partition) is None
+        partition: epoch
+        for partition in _by_id(ctx, brought.has)
+        if draft.group.owner(*partition) is None
     }
     assigned = hold(taken)
     draft.write(TargetFact(group_id, member_id, partitions_of(assigned)))
     current = CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned)
     draft.write(CurrentFact(group_id, member_id, current))
-
-
-def _assignment(member: Member) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The partitions that a classic member was last given; none if it has not been yet."""
-    try:
-        return read_assignment(member.assignment) if member.assignment else ()
-    except ValueError:
-        return ()
 
 
 def _by_id(ctx: Context, partitions: tuple[tuple[str, tuple[int, ...]], ...]) -> Epochs:

@@ -134,6 +134,19 @@ def test_a_classic_group_becomes_a_consumer_group_without_stopping() -> None:
     assert sorted(member.is_classic for member in described.members) == [False, True, True]
 
 
+def test_a_group_whose_assignments_we_cannot_read_stays_classic() -> None:
+    coordinator = coordinating()
+    member = Classic(coordinator)
+    coordinator.pass_time(DELAY_MS)
+    place = member.joined()
+    coordinator.sync(place, {place.member_id: b"?"})
+    with pytest.raises(KafkaError, match="malformed") as refused:
+        Consumer(coordinator, "new", "topic").beat()
+    assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert kind(coordinator) == ("classic", "Stable")
+    assert coordinator.heartbeat(place) is ErrorCode.NONE
+
+
 def test_the_last_of_the_new_protocol_to_leave_makes_it_classic_again() -> None:
     coordinator = coordinating()
     classic = classic_group(coordinator)
