@@ -12,7 +12,8 @@ from dmq.cli.exits import usage
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-PLACES = "beginning, end, an OFFSET, -N (N before the end), an ISO date, @MILLISECONDS or 5m (ago)"
+MOMENTS = "an ISO date, @MILLISECONDS or 5m (ago)"
+PLACES = f"beginning, end, an OFFSET, -N (N before the end), {MOMENTS}"
 
 
 class Kind(enum.Enum):
@@ -48,11 +49,21 @@ def place(text: str, now_ms: int, option: str = "--from") -> Place:
         return Place(Kind.OFFSET, int(word))
     if word.startswith("-") and word[1:].isdecimal():
         return Place(Kind.BEFORE_END, int(word[1:]))
-    return Place(Kind.TIMESTAMP, timestamp_ms(text, now_ms, option))
+    moment = _moment_ms(text, now_ms)
+    if moment is None:
+        raise usage(f"{option} {text!r} is no place in a log", f"Write {PLACES}.")
+    return Place(Kind.TIMESTAMP, moment)
 
 
 def timestamp_ms(text: str, now_ms: int, option: str) -> int:
     """Milliseconds since 1970 of `@ms`, `5m` (ago) or an ISO date; without a zone it is local."""
+    moment = _moment_ms(text, now_ms)
+    if moment is None:
+        raise usage(f"{option} {text!r} is no moment", f"Write {MOMENTS}.")
+    return moment
+
+
+def _moment_ms(text: str, now_ms: int) -> int | None:
     word = text.strip()
     if word.startswith("@") and word[1:].isdecimal():
         return int(word[1:])
@@ -60,10 +71,9 @@ def timestamp_ms(text: str, now_ms: int, option: str) -> int:
     if ago:
         return now_ms - round(float(ago[1]) * _UNIT_MS[ago[2]])
     try:
-        moment = datetime.fromisoformat(word)
+        return round(datetime.fromisoformat(word).timestamp() * 1000)
     except ValueError:
-        raise usage(f"{option} {text!r} is no place in a log", f"Write {PLACES}.") from None
-    return round(moment.timestamp() * 1000)
+        return None
 
 
 def iso(timestamp: int) -> str:

@@ -47,6 +47,14 @@ def test_nonsense_is_a_usage_error_that_names_the_option(text: str) -> None:
     assert error.value.code is Exit.USAGE
 
 
+@pytest.mark.parametrize("text", ["end", "42", "-3"])
+def test_an_option_for_moments_does_not_offer_other_places(text: str) -> None:
+    with pytest.raises(CommandError, match="no moment") as error:
+        timestamp_ms(text, NOW_MS, "--to-datetime")
+    assert "ISO date" in str(error.value.hint)
+    assert "OFFSET" not in str(error.value.hint)
+
+
 def test_iso_shows_milliseconds_in_utc_and_survives_any_number() -> None:
     assert iso(1_700_000_000_250) == "2023-11-14T22:13:20.250Z"
     assert iso(2**62) == f"@{2**62}"
