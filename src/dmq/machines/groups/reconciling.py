@@ -1,7 +1,8 @@
 """A member's way to its target: first it gives up, then it takes what others have given up.
 
     Stable                  it has its target; a newer target sends it on its way
-    UnrevokedPartitions     it must give partitions up, and stays in its epoch until it says it has
+    UnrevokedPartitions     it must give partitions up, and stays in its epoch until it says it has;
+                            then perhaps others, if there is a newer target
     UnreleasedPartitions    it is in the target's epoch and waits for partitions that others have
 
 A pure function: called with every heartbeat of a member that is not there yet.
@@ -54,17 +55,15 @@ def reconcile(
     if current.state == MemberState.STABLE and current.member_epoch == target_epoch:
         return current
     reported = None if owned is None else frozenset(owned)
-    epoch = current.member_epoch
-    if current.state == MemberState.UNREVOKED_PARTITIONS:
-        if _still_has(current.pending_revocation, reported):
-            return current
-        epoch += 1
+    is_revoking = current.state == MemberState.UNREVOKED_PARTITIONS
+    if is_revoking and _still_has(current.pending_revocation, reported):
+        return current
     had, wanted = held(current.assigned), dict.fromkeys(unpack(target))
     kept = {partition: since for partition, since in had.items() if partition in wanted}
     to_revoke = {partition: since for partition, since in had.items() if partition not in wanted}
     if to_revoke and _still_has(hold(to_revoke), reported):
         return CurrentAssignment(
-            epoch,
+            current.member_epoch,
             current.member_epoch,
             MemberState.UNREVOKED_PARTITIONS,
             hold(kept),

@@ -63,6 +63,18 @@ def test_a_member_that_says_nothing_new_is_told_nothing_new() -> None:
     assert len(coordinator.log) == before
 
 
+def test_a_member_stays_in_its_epoch_for_as_long_as_it_must_give_up() -> None:
+    coordinator = coordinating(12)
+    one = Consumer(coordinator, "one", "topic")
+    one.beat()
+    for name, size in (("two", 6), ("three", 4)):
+        coordinator.pass_time(1000)
+        Consumer(coordinator, name, "topic").beat()
+        answer = one.beat()  # It gave up what it was told before, and is told more.
+        assert (answer.member_epoch, len(one.owned)) == (2, size)
+    assert one.beat().member_epoch == 4
+
+
 def test_the_older_version_makes_ids_here() -> None:
     coordinator = coordinating()
     consumer = Consumer(coordinator, "", "topic", needs_member_id=False)
