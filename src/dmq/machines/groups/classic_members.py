@@ -20,6 +20,7 @@ from dmq.machines.groups.consumer_changes import (
     Draft,
     assign_if_due,
     follow_target,
+    is_assignment_due,
     refresh,
     rejoin_timer,
     session_timer,
@@ -35,7 +36,12 @@ from dmq.machines.groups.consumer_heartbeats import (
 )
 from dmq.machines.groups.consumer_protocol import PROTOCOL_TYPE, Subscription, read_subscription
 from dmq.machines.groups.context import Context
-from dmq.machines.groups.facts import ClassicSupport, ConsumerMemberFact, ConsumerMemberValue
+from dmq.machines.groups.facts import (
+    ClassicSupport,
+    ConsumerMemberFact,
+    ConsumerMemberValue,
+    CurrentAssignment,
+)
 from dmq.machines.groups.migration import assignment_bytes, may_downgrade, to_classic
 from dmq.machines.groups.reconciling import partitions_of
 from dmq.machines.groups.work import Work
@@ -162,7 +168,7 @@ def sync(ctx: Context, group: ConsumerGroup, command: SyncGroup, work: Work) -> 
     if expected != (PROTOCOL_TYPE, protocol):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     is_revoking = current.state == MemberState.UNREVOKED_PARTITIONS
-    if group.group_epoch > current.member_epoch and not is_revoking:
+    if _is_behind(ctx, group, current, work) and not is_revoking:
         _must_rejoin(ctx, group, command.member_id, work)
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
     ctx.timers.cancel(rejoin_timer(group.group_id, command.member_id))
@@ -183,13 +189,20 @@ def heartbeat(ctx: Context, group: ConsumerGroup, command: Heartbeat, work: Work
     ctx.timers.set(timer, work.now + support.session_timeout_ms)
     is_waiting = current.state == MemberState.UNRELEASED_PARTITIONS
     if (
-        current.member_epoch < group.group_epoch
+        _is_behind(ctx, group, current, work)
         or current.state == MemberState.UNREVOKED_PARTITIONS
         or (is_waiting and not group.waits_for_others(member_id))
     ):
         _must_rejoin(ctx, group, member_id, work)
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
+
+
+def _is_behind(ctx: Context, group: ConsumerGroup, current: CurrentAssignment, work: Work) -> bool:
+    """Whether joining again brings a member on. A target that may not be made yet does not: the member
+    would join over and over until it may."""
+    is_old = current.member_epoch < group.assignment_epoch
+    return is_old or is_assignment_due(ctx, group, work)
 
 
 def _must_rejoin(ctx: Context, group: ConsumerGroup, member_id: str, work: Work) -> None:

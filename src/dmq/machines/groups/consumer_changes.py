@@ -147,15 +147,18 @@ def _racks(image: TopicImage) -> list[list[str]]:
 def assign_if_due(ctx: Context, draft: Draft, work: Work) -> None:
     """Make a target for the group's epoch, if there is none and the last one is old enough: many who
     join at once are assigned at once."""
-    group = draft.group
+    if is_assignment_due(ctx, draft.group, work):
+        make_target(ctx, draft, work)
+
+
+def is_assignment_due(ctx: Context, group: ConsumerGroup, work: Work) -> bool:
+    """Whether the next who joins or heartbeats has a target made."""
     if group.assignment_epoch >= group.group_epoch:
-        return
-    if group.target_epoch is not None:
-        config = ctx.surroundings.group_config(group.group_id)
-        age_ms = work.wall_ms - group.target_ms
-        if 0 <= age_ms < config.consumer_assignment_interval_ms:
-            return
-    make_target(ctx, draft, work)
+        return False
+    if group.target_epoch is None:
+        return True
+    config = ctx.surroundings.group_config(group.group_id)
+    return not 0 <= work.wall_ms - group.target_ms < config.consumer_assignment_interval_ms
 
 
 def make_target(ctx: Context, draft: Draft, work: Work) -> None:

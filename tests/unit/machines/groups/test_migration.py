@@ -242,6 +242,29 @@ def test_what_a_classic_member_of_a_consumer_group_must_fit() -> None:
     assert code(lambda: coordinator.heartbeat(not_classic)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_classic_members_do_not_join_again_for_a_target_that_is_not_made_yet() -> None:
+    coordinator = coordinating()
+    (classic,) = classic_group(coordinator, 1)
+    modern = [Consumer(coordinator, name, "topic") for name in ("one", "two", "three")]
+    modern[0].beat()
+    together(coordinator, [classic], modern[:1])
+    for newcomer in modern[1:]:  # The second comes too soon after the first for another target.
+        newcomer.beat()
+    joins = 0
+    while coordinator.heartbeat(place := classic.joined()) is not ErrorCode.NONE:
+        joins += 1
+        assert joins <= 2, "it joins again and again, and nothing changes"
+        classic.rejoin()
+        classic.sync()
+    group = coordinator.state.consumer[GROUP]
+    assert place.generation == group.assignment_epoch == group.group_epoch - 1
+    coordinator.pass_time(1000)  # Now there may be another.
+    assert coordinator.heartbeat(place) is ErrorCode.REBALANCE_IN_PROGRESS
+    together(coordinator, [classic], modern)
+    assert kind(coordinator) == ("consumer", "Stable")
+    assert [len(classic.has), *(len(one.indexes) for one in modern)] == [1, 1, 1, 1]
+
+
 def test_an_admin_has_members_of_the_new_protocol_leave() -> None:
     coordinator = coordinating()
     classic = classic_group(coordinator, 1)
