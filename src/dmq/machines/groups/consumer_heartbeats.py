@@ -60,6 +60,7 @@ def heartbeat(ctx: Context, command: ConsumerHeartbeat, work: Work) -> ConsumerB
         before = _enter(ctx, draft, command, member_id)
     else:
         before = _known(draft.group, command)
+        _check_pattern(ctx, command)
     member = _updated(before, command)
     if member != draft.group.members.get(member_id):
         draft.write(ConsumerMemberFact(command.group_id, member_id, member))
@@ -125,6 +126,12 @@ def _check(ctx: Context, command: ConsumerHeartbeat) -> None:
         )
     names = sum(map(len, command.topic_names or ()))
     ctx.check_member_bytes(names + len(command.topic_regex or ""))
+    if command.member_epoch == 0:
+        _check_pattern(ctx, command)
+
+
+def _check_pattern(ctx: Context, command: ConsumerHeartbeat) -> None:
+    """Raises INVALID_REGULAR_EXPRESSION; a member that is none any more hears of that first."""
     if command.topic_regex:
         pattern(ctx, command.topic_regex)
 

@@ -264,6 +264,20 @@ def test_what_happens_to_other_topics_moves_nobody() -> None:
     assert len(coordinator.log) == before
 
 
+def test_who_is_no_member_hears_of_that_before_its_pattern() -> None:
+    coordinator = coordinating()
+    one = Consumer(coordinator, "one", "topic")
+    one.epoch = 7
+    assert refusal(one, topic_regex="(") is ErrorCode.GROUP_ID_NOT_FOUND
+    one.epoch = 0
+    one.beat()
+    assert refusal(one, topic_regex="(") is ErrorCode.INVALID_REGULAR_EXPRESSION
+    one.epoch = 7
+    assert refusal(one, topic_regex="(") is ErrorCode.FENCED_MEMBER_EPOCH
+    one.epoch = -1
+    assert one.beat(topic_regex="(").member_epoch == -1
+
+
 def test_topics_by_pattern() -> None:
     coordinator = coordinating()
     coordinator.world.create("top", 1)
