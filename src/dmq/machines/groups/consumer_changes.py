@@ -96,10 +96,10 @@ def resolve_patterns(ctx: Context, draft: Draft, work: Work) -> None:
     used = group.patterns
     for regex in [known for known in group.regexes if known not in used]:
         draft.write(RegexFact(group.group_id, regex, None))
+        ctx.patterns.pop(regex, None)
     names = list(ctx.surroundings.topic_names()) if used else []
     for regex in used:
-        matches = pattern(ctx, regex).matches
-        topics = tuple(name for name in names if matches(name))
+        topics = pattern(ctx, regex).select(names)
         known = group.regexes.get(regex)
         if known is None or known.topics != topics:
             resolved = ResolvedRegex(topics, ctx.surroundings.topics_version(), work.wall_ms)

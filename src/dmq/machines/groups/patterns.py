@@ -10,7 +10,7 @@ classes (`[[:alpha:]]`) and `[` in a set without a backslash, `\\Q…\\E`, `\\C`
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dmq.errors import ErrorCode, KafkaError
@@ -86,9 +86,12 @@ class Pattern:
             known = self._seen[name] = self._walk(name)
         return known
 
-    def forget_all_but(self, names: set[str]) -> None:
-        """Keep what is known of these names only."""
-        self._seen = {name: known for name, known in self._seen.items() if name in names}
+    def select(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of all names there are that match; what is known of others is forgotten."""
+        found = tuple(name for name in names if self.matches(name))
+        if len(self._seen) > len(names):
+            self._seen = {name: self._seen[name] for name in names}
+        return found
 
     # --- building ----------------------------------------------------------------------------
 

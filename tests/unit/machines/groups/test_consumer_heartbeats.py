@@ -293,6 +293,7 @@ def test_topics_by_pattern() -> None:
     settle(coordinator, one, rounds=2)
     assert one.indexes == [0]
     assert coordinator.state.consumer[GROUP].regexes == {}
+    assert coordinator.machine._context.patterns == {}
 
 
 def test_the_assignor_that_most_ask_for_is_used() -> None:

@@ -81,3 +81,10 @@ def test_sets_are_sets() -> None:
 def test_what_is_too_large_is_refused(text: str) -> None:
     with pytest.raises(KafkaError):
         Pattern(text)
+
+
+def test_what_is_remembered_is_no_more_than_there_are_topics() -> None:
+    pattern = Pattern("a.*")
+    for number in range(100):
+        assert pattern.select([f"a{number}", "b"]) == (f"a{number}",)
+    assert set(pattern._seen) == {"a99", "b"}
