@@ -70,7 +70,7 @@ def prepare(ctx: Context, group: ClassicGroup, work: Work) -> None:
         group.initial_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         group.has_newcomers = False
         ctx.timers.set(join_timer(group), work.now + delay_ms)
-    elif group.has_all_joined:
+    elif group.has_all_joined or not group.members:
         complete(ctx, group, work)
     else:
         ctx.timers.set(join_timer(group), work.now + group.rebalance_timeout_ms)

@@ -4,7 +4,7 @@ import pytest
 from unit.machines.groups.coordinator import GROUP, Coordinator
 
 from dmq.errors import ErrorCode, KafkaError
-from dmq.machines.groups.commands import Joined, LeaveGroup, LeavingMember, LeftMember
+from dmq.machines.groups.commands import DeleteGroup, Joined, LeaveGroup, LeavingMember, LeftMember
 from dmq.machines.groups.outcome import Later
 
 DELAY_MS = 3000
@@ -168,6 +168,14 @@ def test_the_last_to_leave_leaves_an_empty_group() -> None:
     assert coordinator.group_state() == "Empty"
     stored = coordinator.state.classic[GROUP]
     assert (stored.generation, stored.members, stored.protocol) == (2, (), None)
+
+
+def test_the_last_to_leave_does_not_wait_for_one_that_was_only_given_an_id() -> None:
+    coordinator = Coordinator()
+    (last,) = coordinator.stable(1)
+    assert coordinator.join(again=False).error is ErrorCode.MEMBER_ID_REQUIRED
+    coordinator.leave(last)
+    coordinator.do(DeleteGroup(GROUP))
 
 
 def test_members_leave_each_by_itself() -> None:
