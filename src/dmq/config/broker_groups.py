@@ -155,8 +155,9 @@ class GroupSettings:
     group_consumer_assignors: tuple[str, ...] = setting(
         LIST,
         ("uniform", "range"),
-        "The assignors of the consumer protocol; the first is the default.",
-        check=EachOf("uniform", "range", empty=False),
+        "The assignors of the consumer protocol; the first is the default. A member may ask for sticky "
+        "in any case: it is uniform by the name that classic clients know.",
+        check=EachOf("uniform", "range", "sticky", empty=False),
     )
     group_consumer_migration_policy: str = setting(
         STRING,

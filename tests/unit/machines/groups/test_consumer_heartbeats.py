@@ -6,7 +6,9 @@ import pytest
 from unit.machines.groups.coordinator import CLIENT, GROUP, Coordinator
 from unit.machines.groups.modern import Consumer, settle
 
+from dmq.config.broker import BROKER
 from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.groups.assignors import ASSIGNORS
 from dmq.machines.groups.commands import DeleteGroup, ListedGroup, ListGroups
 from dmq.machines.groups.consumer_commands import ConsumerHeartbeat, DescribeConsumerGroup
 from dmq.machines.groups.offset_commands import (
@@ -305,6 +307,16 @@ def test_the_assignor_that_most_ask_for_is_used() -> None:
     settle(coordinator, *members)
     assert coordinator.do(DescribeConsumerGroup(GROUP)).assignor == "range"
     assert [member.indexes for member in members] == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("name", sorted(ASSIGNORS))
+def test_every_assignor_may_be_the_default(name: str) -> None:
+    chosen = BROKER["group.consumer.assignors"].parse(name)
+    coordinator = coordinating(group_consumer_assignors=chosen)
+    one = Consumer(coordinator, "one", "topic")
+    one.beat()
+    assert one.indexes == [0, 1, 2, 3]
+    assert coordinator.do(DescribeConsumerGroup(GROUP)).assignor == name
 
 
 def test_groups_have_configs() -> None:
