@@ -19,7 +19,7 @@ from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.seats import Seat
 from dmq.config.group import GroupConfig
 from dmq.config.settings import Settings
-from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.groups.commands import ListedGroup, ListGroups
 from dmq.machines.groups.machine import GroupMachine
@@ -124,7 +124,10 @@ class GroupOccupant:
             return
         producer_id = header.producer_id if header.attributes & TRANSACTIONAL else -1
         for record in records:
-            machine.apply(MachineRecord(record.key or b"", record.value), producer_id)
+            try:
+                machine.apply(MachineRecord(record.key or b"", record.value), producer_id)
+            except ProtocolError as error:
+                self._seat.skipped(record, error)
 
     def lead(self, now: int) -> None:
         """All of the log was loaded: serve."""

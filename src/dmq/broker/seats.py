@@ -14,7 +14,7 @@ from typing import Protocol
 from dmq.broker.multiraft.cargo import read_piece
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.producing import ProducerBook
-from dmq.errors import ErrorCode, KafkaError, StorageError
+from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.machine import Record as MachineRecord
 from dmq.records import BatchHeader, Record, build_batch, iterate, read_header, scan
 
@@ -112,6 +112,13 @@ class Seat:
             for position, header in scan(piece.data):
                 occupant.load(header, list(iterate(piece.data, position, header)))
             offset = piece.stop
+
+    def skipped(self, record: Record, error: DmqError) -> None:
+        """A record in the log is none of a coordinator's, though its bytes are whole: a foreign or a
+        later broker wrote it. Without it we lead; with it nobody would."""
+        log.warning(
+            "%r: the record at offset %d is skipped: %s", self.replica, record.offset, error
+        )
 
     # --- the log -------------------------------------------------------------------------------
 

@@ -118,9 +118,13 @@ class TransactionOccupant:
 
     def load(self, header: BatchHeader, records: list[Record]) -> None:
         """A batch of the log, in order."""
-        if not header.is_control:
-            for record in records:
+        if header.is_control:
+            return
+        for record in records:
+            try:
                 self.machine.apply(MachineRecord(record.key or b"", record.value))
+            except ProtocolError as error:
+                self._seat.skipped(record, error)
 
     def lead(self, now: int) -> None:
         """All of the log was loaded: finish what is decided, and serve."""

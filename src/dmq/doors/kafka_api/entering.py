@@ -4,6 +4,7 @@ Only the first batch of a transaction in each partition asks; the log vouches fo
 """
 
 from dmq.broker.answer import Answer
+from dmq.broker.internal_topics import INTERNAL_TOPICS
 from dmq.broker.service import Service
 from dmq.broker.transacting import CLIENT_ADDS, LEADER_ADDS, code_at_partition
 from dmq.doors.call import Call
@@ -27,6 +28,8 @@ def to_enter(service: Service, call: Call, request: ProduceRequest) -> Entering:
         if topic.topic_id != NIL_UUID:
             known = service.cluster.topics_by_id.get(topic.topic_id)
             name = "" if known is None else known.name
+        if name in INTERNAL_TOPICS:
+            continue  # Refused where it would be appended.
         for data in topic.partition_data:
             if data.records is None or len(data.records) < HEADER_SIZE:
                 continue

@@ -15,6 +15,7 @@ from typing import Any
 
 from dmq.broker.answer import Answer, when_all
 from dmq.broker.intake import Intake
+from dmq.broker.internal_topics import check_is_clients
 from dmq.broker.multiraft.waiting import ParkedAppend
 from dmq.broker.partition import Partition
 from dmq.broker.service import Service
@@ -260,6 +261,7 @@ def _append(
     opened: Opened | None,
 ) -> tuple[Partition, ParkedAppend]:
     partition = service.find(topic.name, topic.topic_id, data.index)
+    check_is_clients(partition.topic)
     records = data.records
     if records is None or not len(records):
         raise BatchError(ErrorCode.INVALID_RECORD, "no record batch for the partition")

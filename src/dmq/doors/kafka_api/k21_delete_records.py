@@ -5,6 +5,7 @@ when no record in them is left.
 """
 
 from dmq.broker.answer import Answer, when_all
+from dmq.broker.internal_topics import check_is_clients
 from dmq.broker.service import Service
 from dmq.doors.call import Call
 from dmq.errors import DmqError
@@ -45,6 +46,7 @@ def _delete(
 
     try:
         partition = service.find(topic, NIL_UUID, wanted.partition_index)
+        check_is_clients(topic)
         answer = service.delete_records(partition, wanted.offset)
     except DmqError as error:
         result.error_code = error.code

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn, versions 0 to 5: partitions that a transaction writes to.
 
 Clients (up to 3) add for one transaction. Brokers (4, 5) add or only ask for several; each
-transaction succeeds or fails by itself. Within one, a partition that does not exist fails them all: the
-others are OPERATION_NOT_ATTEMPTED.
+transaction succeeds or fails by itself. Within one, a partition that does not exist, or that is a
+coordinator's, fails them all: the others are OPERATION_NOT_ATTEMPTED.
 
     2  PRODUCER_FENCED by its name; INVALID_PRODUCER_EPOCH before    5  TRANSACTION_ABORTABLE by its
        name; INVALID_TXN_STATE before
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from dmq.broker.answer import Answer
+from dmq.broker.internal_topics import INTERNAL_TOPICS
 from dmq.broker.transacting import CLIENT_ADDS, LEADER_ADDS, TransactingService
 from dmq.broker.transacting import commands as transactions
 from dmq.doors.call import Call
@@ -85,11 +86,9 @@ def _ask(
         for topic in transaction.topics
         for index in topic.partitions
     ]
-    missing = {partition for partition in partitions if not _exists(service, partition)}
-    if missing:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        codes |= dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return Answer.of(codes)
+    refused = _refused(service, partitions, of_client=call.version < BROKERS_SINCE)
+    if refused:
+        return Answer.of(dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused)
     name, wanted = transaction.transactional_id, frozenset(partitions)
     who = name, transaction.producer_id, transaction.producer_epoch
     told: Answer[Codes] = Answer()
@@ -124,9 +123,18 @@ def _verified(
     told.resolve(codes)
 
 
-def _exists(service: TransactingService, partition: TopicPartition) -> bool:
-    topic = service.cluster.topics.get(partition.topic)
-    return topic is not None and 0 <= partition.partition < len(topic.partitions)
+def _refused(
+    service: TransactingService, partitions: list[TopicPartition], *, of_client: bool
+) -> dict[TopicPartition, ErrorCode]:
+    """Those that can't be in a transaction, or not at a client's wish."""
+    codes: dict[TopicPartition, ErrorCode] = {}
+    for partition in partitions:
+        topic = service.cluster.topics.get(partition.topic)
+        if of_client and partition.topic in INTERNAL_TOPICS:
+            codes[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic is None or not 0 <= partition.partition < len(topic.partitions):
+            codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return codes
 
 
 def _result(

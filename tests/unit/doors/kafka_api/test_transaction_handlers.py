@@ -169,6 +169,15 @@ def test_24_one_unknown_partition_fails_them_all(service: TransactionService, ve
     assert state(service) is TxnState.EMPTY
 
 
+@pytest.mark.parametrize(("version", "code", "other"), [(0, 29, 55), (3, 29, 55), (4, 0, 0)])
+def test_24_only_brokers_add_a_coordinators_partition(
+    service: TransactionService, version: int, code: int, other: int
+) -> None:
+    service.create("__consumer_offsets", 1)
+    codes = add(service, version, init(service), t=[0], __consumer_offsets=[0])
+    assert codes == {("t", 0): other, ("__consumer_offsets", 0): code}
+
+
 @pytest.mark.parametrize(("version", "code"), [(0, 47), (1, 47), (2, 90), (3, 90), (4, 90)])
 def test_24_the_fenced_are_told_what_they_know(
     service: TransactionService, version: int, code: int
