@@ -44,6 +44,7 @@ ENTER_TRIES = 3
 """How often the coordinator is asked about one batch: each marker in between costs one."""
 CALL_MS = 10_000
 SEND_AGAIN_MS = 200
+_NOT_THE_PRODUCER = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 NO_GROUP_SEAT = "the offsets' coordinator is not here"
 
 
@@ -302,6 +303,8 @@ class TransactionCoordinators:
             try:
                 done.get()
             except DmqError as error:
+                if error.code in _NOT_THE_PRODUCER:
+                    book.guards.refuse(producer_id, token)
                 answer.fail(error)
                 return
             if book.guards.vouch(producer_id, token, version) or book.has_open(

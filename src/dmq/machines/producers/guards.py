@@ -7,6 +7,7 @@ appends only if the token still stands: a marker revokes it, a newer epoch repla
 
     ask       take the token, or the one that stands for this epoch already
     vouch     the coordinator said yes; False if the token does not stand any more
+    refuse    it said that this is not the producer: the token is gone
     verified  at the append: what was vouched for and not revoked since
     appended  the first batch is in the log: from now on the open transaction there vouches for it
     revoke    a marker is in the log
@@ -82,6 +83,12 @@ class VerificationGuards:
             return False
         guard.version = version
         return True
+
+    def refuse(self, producer_id: int, token: int) -> None:
+        """The coordinator knows no such producer: what it said of its epoch must not fence others."""
+        guard = self._guards.get(producer_id)
+        if guard is not None and guard.token == token and guard.version == NOT_VERIFIED:
+            del self._guards[producer_id]
 
     def verified(self, producer_id: int, epoch: int) -> int:
         """What `ProducerState.check` wants to know: the version that was vouched for, or 0."""
