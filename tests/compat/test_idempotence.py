@@ -19,6 +19,8 @@ from kafka.protocol.producer import InitProducerIdRequest
 COORDINATOR_LOAD_IN_PROGRESS = 14
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+TRANSACTIONAL = 0x10
 # Where a batch says who made it (magic 2).
 PRODUCER_ID = (43, ">q")
 PRODUCER_EPOCH = (51, ">h")
@@ -53,6 +55,22 @@ def numbered(
 def values_of(connection: Connection, topic: str) -> list[bytes | None]:
     answer = fetch(connection, topic, offset=0)
     return [value for _, _, value in batches.records_in(answer.records)]
+
+
+@pytest.mark.parametrize("version", [3, 9, 12])
+@pytest.mark.parametrize("has_producer", [False, True])
+def test_a_transactions_batch_needs_its_name(
+    has_producer: bool, version: int, bootstrap: str, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    with Connection(bootstrap) as connection:
+        batch = batches.build([b"whose?"])
+        if has_producer:
+            batch = numbered(producer_id(connection), 0, [b"whose?"])
+        batch = batches.changed(batch, batches.ATTRIBUTES, TRANSACTIONAL)
+        answer = produce(connection, topic, batch, version=version)
+        assert answer.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert values_of(connection, topic) == []
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

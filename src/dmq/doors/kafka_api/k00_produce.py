@@ -24,7 +24,7 @@ from dmq.doors.call import Call
 from dmq.doors.kafka_api.entering import refusals, to_enter
 from dmq.doors.kafka_api.leader_hints import MOVED, LeaderHints
 from dmq.errors import DmqError, ErrorCode
-from dmq.records import MAGIC, BatchError
+from dmq.records import CODEC_MASK, MAGIC, TRANSACTIONAL, BatchError
 from dmq.wire.messages.k00_produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -41,7 +41,7 @@ HINTS_SINCE = 10
 """Version from which a refusal names the leader."""
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22
-"""Low byte of the attributes in a batch, which has the codec."""
+"""Low byte of the attributes in a batch: its codec, and whether it is of a transaction."""
 
 
 Opened = dict[int, tuple[memoryview, int] | DmqError]
@@ -50,8 +50,11 @@ identity of the request's part."""
 
 
 def handle(service: Service, call: Call, request: ProduceRequest) -> None:
+    if request.transactional_id is None and _has_transactional(request):
+        _refuse_nameless(service, call, request)
+        return
     slow = _to_open(service, request)
-    entering = to_enter(service, call, request) if request.transactional_id else []
+    entering = [] if request.transactional_id is None else to_enter(service, call, request)
     if not slow and not entering:
         _produce(service, call, request)
         return
@@ -68,6 +71,24 @@ def handle(service: Service, call: Call, request: ProduceRequest) -> None:
 
     waiting: list[Answer[Any]] = [opened, *(answer for _, answer in entering)]
     when_all(waiting, ready)
+
+
+def _has_transactional(request: ProduceRequest) -> bool:
+    return any(
+        data.records is not None and _attributes_of(memoryview(data.records)) & TRANSACTIONAL
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+def _refuse_nameless(service: Service, call: Call, request: ProduceRequest) -> None:
+    """Who has not said whose transaction it is may write into none."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.acks == 0:
+        call.hang_up(f"produced with acks=0 and failed: {code.name}")
+        return
+    production = _Production(service, call, request.acks, request.timeout_ms, None)
+    production.refuse_all(request, code)
 
 
 def _to_open(
@@ -279,9 +300,13 @@ def _append(
 
 
 def _codec_of(records: memoryview) -> int:
+    return _attributes_of(records) & CODEC_MASK
+
+
+def _attributes_of(records: memoryview) -> int:
     """Of a batch; what is no batch, or of an older format, is refused by its own check."""
     is_batch = len(records) > _ATTRIBUTES_AT and records[_MAGIC_AT] == MAGIC
-    return records[_ATTRIBUTES_AT] & 7 if is_batch else Codec.NONE
+    return records[_ATTRIBUTES_AT] if is_batch else 0
 
 
 def _produce_unanswered(
