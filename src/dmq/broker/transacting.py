@@ -45,6 +45,30 @@ def code_at_partition(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
     return code
 
 
+_COORDINATOR_IS_AWAY = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+def code_at_log(code: ErrorCode, *, knows_abortable: bool, version: int) -> ErrorCode:
+    """The same for records: their writers know nothing of coordinators, and would give up where they
+    only have to send again. NOT_ENOUGH_REPLICAS makes all of them do that, as Kafka found."""
+    is_unfinished = code is ErrorCode.CONCURRENT_TRANSACTIONS and version < LEADER_ADDS
+    if is_unfinished or code in _COORDINATOR_IS_AWAY:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code_at_partition(code, knows_abortable=knows_abortable)
+
+
+def code_at_offsets(code: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """The same for offsets, whose writers know coordinators but no networks between them."""
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code_at_partition(code, knows_abortable=knows_abortable)
+
+
 class ProducerView(NamedTuple):
     """A producer of a partition as people see it."""
 

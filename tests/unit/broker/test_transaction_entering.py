@@ -57,9 +57,7 @@ def test_one_whose_leave_is_taken_each_time_is_refused(monkeypatch: pytest.Monke
     assert coordinator.questions == ENTER_TRIES
 
 
-@pytest.mark.parametrize(
-    "code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-)
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING])
 def test_an_epoch_that_the_coordinator_does_not_know_fences_nobody(
     monkeypatch: pytest.MonkeyPatch, code: ErrorCode
 ) -> None:

@@ -6,7 +6,7 @@ Only the first batch of a transaction in each partition asks; the log vouches fo
 from dmq.broker.answer import Answer
 from dmq.broker.internal_topics import INTERNAL_TOPICS
 from dmq.broker.service import Service
-from dmq.broker.transacting import CLIENT_ADDS, LEADER_ADDS, code_at_partition
+from dmq.broker.transacting import CLIENT_ADDS, LEADER_ADDS, code_at_log
 from dmq.doors.call import Call
 from dmq.errors import DmqError, KafkaError
 from dmq.records import HEADER_SIZE, read_header
@@ -21,7 +21,7 @@ Entering = list[tuple[PartitionProduceData, Answer[None]]]
 
 def to_enter(service: Service, call: Call, request: ProduceRequest) -> Entering:
     """Batches that must wait for their transaction's coordinator, and its answers."""
-    version = LEADER_ADDS if call.version >= JOINS_SINCE else CLIENT_ADDS
+    version = _transaction_version(call)
     found: Entering = []
     for topic in request.topic_data:
         name = topic.name
@@ -48,6 +48,10 @@ def to_enter(service: Service, call: Call, request: ProduceRequest) -> Entering:
     return found
 
 
+def _transaction_version(call: Call) -> int:
+    return LEADER_ADDS if call.version >= JOINS_SINCE else CLIENT_ADDS
+
+
 def _is_granted(entered: Answer[None]) -> bool:
     try:
         entered.get()
@@ -64,6 +68,8 @@ def refusals(call: Call, entering: Entering) -> list[tuple[PartitionProduceData,
         try:
             entered.get()
         except DmqError as error:
-            code = code_at_partition(error.code, knows_abortable=knows)
+            code = code_at_log(
+                error.code, knows_abortable=knows, version=_transaction_version(call)
+            )
             found.append((data, KafkaError(code, str(error))))
     return found

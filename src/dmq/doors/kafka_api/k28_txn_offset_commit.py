@@ -16,7 +16,7 @@ from dmq.broker.transacting import (
     CLIENT_ADDS,
     LEADER_ADDS,
     TransactingService,
-    code_at_partition,
+    code_at_offsets,
 )
 from dmq.doors.call import Call
 from dmq.errors import DmqError, ErrorCode, KafkaError
@@ -42,6 +42,11 @@ def handle(service: TransactingService, call: Call, request: TxnOffsetCommitRequ
     if topics and not asked:
         call.reply(response)
         return
+    if not request.group_id:
+        for _, partition in asked:
+            partition.error_code = ErrorCode.INVALID_GROUP_ID
+        call.reply(response)
+        return
 
     def tell(codes: list[ErrorCode]) -> None:
         for (_, partition), code in zip(asked, codes, strict=True):
@@ -60,7 +65,7 @@ def handle(service: TransactingService, call: Call, request: TxnOffsetCommitRequ
             answer.get()
         except DmqError as error:
             knows = call.version >= ABORTABLE_SINCE
-            code = code_at_partition(coordinators_code(error.code), knows_abortable=knows)
+            code = code_at_offsets(coordinators_code(error.code), knows_abortable=knows)
             tell([code] * len(asked))
             return
         service.groups.submit(request.group_id, _command(request, asked)).on_done(on_committed)

@@ -314,6 +314,14 @@ def test_28_the_fenced_write_nothing(service: TransactionService) -> None:
     assert service.log.entries == []
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_28_a_group_has_a_name(service: TransactionService, version: int) -> None:
+    request = offsets(init(service), 0, 2)
+    request.group_id = ""
+    assert codes(ask(service, 28, version, request)) == [ErrorCode.INVALID_GROUP_ID, 3]
+    assert state(service) is TxnState.EMPTY
+
+
 def test_28_unknown_topics_ask_nobody(service: TransactionService) -> None:
     assert codes(ask(service, 28, 5, offsets((1, 0), 0, name="nowhere"))) == [3]
 
@@ -323,6 +331,7 @@ def test_28_unknown_topics_ask_nobody(service: TransactionService) -> None:
     [
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
 def test_28_what_became_of_the_log_is_told_in_words_that_clients_try_again_after(
