@@ -17,7 +17,7 @@ before the lowest sequence that asked. Soft state of the leader; a new one asks 
 """
 
 from dmq.errors import ErrorCode, KafkaError
-from dmq.machines.producers.entries import is_before
+from dmq.machines.producers.entries import NO_SEQUENCE, is_before
 from dmq.machines.producers.rules import NOT_VERIFIED
 
 GUARDS_MAX = 10_000
@@ -56,7 +56,9 @@ class VerificationGuards:
                 f"producer {producer_id} of epoch {epoch} was replaced by epoch {guard.epoch}",
             )
         if guard is not None and epoch == guard.epoch:
-            if is_before(sequence, guard.lowest_sequence):
+            if sequence >= 0 and (
+                guard.lowest_sequence < 0 or is_before(sequence, guard.lowest_sequence)
+            ):
                 guard.lowest_sequence = sequence
             return guard.token
         if len(self._guards) >= GUARDS_MAX:
@@ -69,11 +71,12 @@ class VerificationGuards:
     def check_order(self, producer_id: int, sequence: int) -> None:
         """Raises KafkaError if an earlier batch of the same producer still waits."""
         guard = self._guards.get(producer_id)
-        if guard is not None and is_before(guard.lowest_sequence, sequence):
+        lowest = NO_SEQUENCE if guard is None else guard.lowest_sequence
+        if lowest >= 0 and is_before(lowest, sequence):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {producer_id} sent sequence {sequence}, "
-                f"{guard.lowest_sequence} has not come in yet",
+                f"{lowest} has not come in yet",
             )
 
     def vouch(self, producer_id: int, token: int, version: int) -> bool:

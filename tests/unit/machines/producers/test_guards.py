@@ -63,6 +63,16 @@ def test_a_later_batch_does_not_enter_before_an_earlier_one() -> None:
         guards.check_order(P, 5)
 
 
+@pytest.mark.parametrize("sequences", [(-1, 0), (0, -1)])
+def test_a_batch_without_a_sequence_is_before_none(sequences: tuple[int, ...]) -> None:
+    guards = VerificationGuards()
+    for sequence in sequences:
+        guards.ask(P, 0, sequence, now=0)
+    guards.check_order(P, 0)
+    with refused_with(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        guards.check_order(P, 1)
+
+
 def test_questions_that_nobody_waits_for_go() -> None:
     guards = VerificationGuards()
     old = guards.ask(P, 0, 0, now=0)
