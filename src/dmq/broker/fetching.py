@@ -209,7 +209,7 @@ def _read_committed(
         partition.log.log_start,
         Slices(slices) if slices else None,
         last_stable_offset=stable,
-        aborted=partition.aborted(spec.offset, stable) if slices else None,
+        aborted=partition.aborted(spec.offset, slices, stable) if slices else None,
     )
 
 

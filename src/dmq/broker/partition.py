@@ -186,9 +186,12 @@ class Partition:
         one that has read its log, can say."""
         return self.high_watermark if self.book is None else self.book.last_stable_offset()
 
-    def aborted(self, start: int, end: int) -> list[AbortedTxn]:
-        """Aborted transactions with records between two offsets."""
-        return [] if self.book is None else self.book.state.aborted(start, end)
+    def aborted(self, start: int, slices: list[FileSlice], end: int) -> list[AbortedTxn]:
+        """Aborted transactions with records in what was read from `start` on, up to `end` at most.
+        Not all of the log's: a reader that is far behind would get them with each answer."""
+        if self.book is None or not self.book.state.has_aborted:
+            return []
+        return self.book.state.aborted(start, self.log.bound(start, slices, end))
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Fence a client whose view is older than ours, or newer (SPEC §6). Raises KafkaError."""

@@ -71,6 +71,11 @@ class Index:
         at = bisect_right(self.offsets, relative) - 1
         return (self.offsets[at], self.positions[at]) if at >= 0 else None
 
+    def ceiling(self, position: int) -> tuple[int, int] | None:
+        """The first (offset, position) whose position is >= `position`."""
+        at = bisect_left(self.positions, position)
+        return (self.offsets[at], self.positions[at]) if at < len(self.positions) else None
+
     def time_floor(self, timestamp: int) -> tuple[int, int] | None:
         """The greatest (timestamp, offset) whose timestamp is below `timestamp`."""
         at = bisect_left(self.times, timestamp) - 1

@@ -485,6 +485,17 @@ class Log(Layout):
             self._note_damage(error)
             raise
 
+    def bound(self, offset: int, slices: list[FileSlice], end_offset: int) -> int:
+        """An offset that all which `read` gave is below: `end_offset`, or nearer if that is known.
+
+        Raises StorageError if the log is damaged.
+        """
+        try:
+            return reading.bound(self, offset, slices, end_offset)
+        except BadBatchError as error:
+            self._note_damage(error)
+            raise
+
     def read_removed(self, offset: int, log_start: int) -> list[FileSlice]:
         """Slices from `offset` to a start that is staged, or later, while the files that it takes
         away are there. Raises StorageError, also if the files have not all of it."""

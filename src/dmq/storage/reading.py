@@ -33,6 +33,9 @@ class FileSlice:
     def fileno(self) -> int:
         return self._file.fileno()
 
+    def is_of(self, file: File) -> bool:
+        return self._file is file
+
     def pread(self) -> bytes:
         """The bytes; may wait for the disk."""
         return self._file.read_at(self.position, self.length)
@@ -101,6 +104,26 @@ def read(
         if length < stop - start or room <= 0:
             break
     return slices
+
+
+def bound(log: "Log", offset: int, slices: list[FileSlice], end_offset: int) -> int:
+    """An offset that all which was read from `offset` on is below; see `Log.bound`."""
+    segments = log.segments_list
+    last = slices[-1]
+    for at in range(segment_at(segments, offset), len(segments)):
+        segment = segments[at]
+        if segment.base >= end_offset:
+            break
+        if not segment.readable:
+            continue
+        reader = log.reader(segment)
+        if not last.is_of(reader.file):
+            continue
+        found = reader.bound(last.position + last.length)
+        if found is None and at + 1 < len(segments):
+            found = segments[at + 1].base
+        return end_offset if found is None else min(found, end_offset)
+    return end_offset
 
 
 def _visible(log: "Log") -> list[Segment]:

@@ -264,6 +264,13 @@ class SegmentReader:
         segment.hints[offset] = place.position
         return place.position
 
+    def bound(self, byte: int) -> int | None:
+        """An offset that all batches before this byte are below; None if the index does not tell."""
+        entry = self.index().ceiling(byte)
+        if entry is None or entry[1] >= self._segment.readable or not self._is_true(entry):
+            return None
+        return entry[0] + self._segment.base
+
     def find_timestamp(self, timestamp: int, from_offset: int) -> BatchPlace | None:
         """The first batch at or after `from_offset` with a timestamp >= `timestamp`."""
         segment = self._segment

@@ -3,8 +3,11 @@
 import pytest
 from fakes.broker import FakeBroker
 
-from dmq.broker.fetching import FetchResult, FetchSpec
+from dmq.broker.fetching import FetchResult, FetchSpec, How
+from dmq.broker.markers import write_marker
 from dmq.errors import ErrorCode
+from dmq.machines.transactions.commands import TxnMarker
+from dmq.records import TRANSACTIONAL, Record, build_batch, scan
 from dmq.types import NIL_UUID
 
 
@@ -174,3 +177,45 @@ def test_too_many_waiting_fetches_are_answered_at_once() -> None:
         reader.fetch(spec())
     assert broker.fetcher.parked_count == 10
     assert len(reader.answers) == 1
+
+
+def test_a_reader_far_behind_is_told_of_what_was_aborted_in_its_answer_only(
+    broker: FakeBroker,
+) -> None:
+    broker.create("t")
+    partition = broker.find("t", 0)
+    book = partition.book
+    assert book is not None
+    count = 40
+    for producer in range(count):
+        book.guards.vouch(producer, book.guards.ask(producer, 0, 0, broker.now), 1)
+        record = Record(0, broker.now, None, bytes(2000))
+        batch = build_batch(
+            [record],
+            attributes=TRANSACTIONAL,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=0,
+        )
+        partition.append(memoryview(batch), broker.now)
+        write_marker(partition, TxnMarker("t", 0, producer, 0, False, 0, 1), broker.now, broker.now)
+        broker.turn()
+    assert partition.last_stable_offset() == 2 * count
+    read, offset = 0, 0
+    told: set[int] = set()
+    while offset < 2 * count:
+        results, _, _ = broker.fetcher.read(
+            [spec(offset=offset, bytes_max=9000)], 9000, How(None, True)
+        )
+        (result,) = results
+        assert result.records is not None
+        assert result.aborted is not None
+        data = b"".join(each.pread() for each in result.records.slices)
+        whole = [header for _, header in scan(data)]
+        writers = {header.producer_id for header in whole if not header.is_control}
+        assert writers <= {each.producer_id for each in result.aborted}
+        assert len(result.aborted) < count // 3
+        told |= writers
+        read, offset = read + 1, whole[-1].base_offset + 1
+    assert told == set(range(count))
+    assert read > count // 10

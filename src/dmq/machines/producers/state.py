@@ -278,6 +278,10 @@ class ProducerState:
             return high_watermark
         return max(self._log_start, min(high_watermark, next(iter(self._open))))
 
+    @property
+    def has_aborted(self) -> bool:
+        return len(self._aborted) > 0
+
     def aborted(self, start: int, end: int) -> list[AbortedTxn]:
         """Aborted transactions with records in [start, end)."""
         return self._aborted.overlapping(start, end)
