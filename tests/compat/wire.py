@@ -40,6 +40,8 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ProduceRequest,
@@ -47,6 +49,7 @@ from kafka.protocol.producer import (
 )
 
 RESPONSES: dict[type, type] = {
+    AddOffsetsToTxnRequest: AddOffsetsToTxnResponse,
     ApiVersionsRequest: ApiVersionsResponse,
     CreatePartitionsRequest: CreatePartitionsResponse,
     CreateTopicsRequest: CreateTopicsResponse,

@@ -369,9 +369,11 @@ class TransactionCoordinators:
         return asked.map(lambda _: b"")
 
     def offsets_partition(self, group_id: str) -> TopicPartition:
-        """Where a group's offsets are kept. Raises KafkaError if there is no such topic yet."""
+        """Where a group's offsets are kept. Raises KafkaError if there is no such topic yet; then it is
+        made: whoever commits offsets only in transactions asks nobody else for it."""
         local = self._replicas.topics.get(OFFSETS_TOPIC)
         if local is None:
+            self.create_topic(OFFSETS_TOPIC)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_GROUP_SEAT)
         return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, local.count))
 

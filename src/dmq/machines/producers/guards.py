@@ -75,8 +75,7 @@ class VerificationGuards:
         if lowest >= 0 and is_before(lowest, sequence):
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {producer_id} sent sequence {sequence}, "
-                f"{lowest} has not come in yet",
+                f"producer {producer_id} sent sequence {sequence}, {lowest} has not come in yet",
             )
 
     def vouch(self, producer_id: int, token: int, version: int) -> bool:
