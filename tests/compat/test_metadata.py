@@ -172,3 +172,11 @@ def test_a_topic_made_again_has_another_id(bootstrap: str, new_topic: NewTopic) 
 
 def _is_gone(connection: Connection, topic: str) -> bool:
     return bool(topics.describe(connection, topic).error_code == UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_only_the_coordinators_topics_are_internal(bootstrap: str) -> None:
+    """Clients that read by a pattern leave those out: a name with underscores is as good as others."""
+    name = f"__{unique()}"
+    topics.create(bootstrap, name, 1, {})
+    with Connection(bootstrap) as connection:
+        assert not only(ask(connection, 12, [name]).topics).is_internal

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
 
+from dmq.broker.internal_topics import INTERNAL_TOPICS
 from dmq.broker.leadership import Leadership
 from dmq.machines.state import ClusterState, PartitionState, TopicState
 
@@ -76,7 +77,7 @@ class Views:
             self._partition(topic.topic_id, index, placed, live)
             for index, placed in enumerate(topic.partitions)
         ]
-        return TopicView(topic.name, topic.topic_id, topic.name.startswith("__"), partitions)
+        return TopicView(topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions)
 
     def _partition(
         self, topic_id: UUID, index: int, placed: PartitionState, live: Collection[int]

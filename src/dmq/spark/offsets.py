@@ -12,6 +12,7 @@ from typing import Any
 from dmq.errors import ErrorCode, KafkaError
 from dmq.spark.cluster import START_PATIENCE_S, Cluster
 from dmq.spark.connection import LIST_OFFSETS
+from dmq.spark.decisions import TOPIC as DECISIONS
 from dmq.spark.failures import SparkSourceError, check
 from dmq.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from dmq.wire.messages.k02_list_offsets import (
@@ -94,7 +95,8 @@ class OffsetFinder:
         return [
             partition
             for topic in sorted(found, key=lambda topic: str(topic.name))
-            if not topic.is_internal and wanted.fullmatch(str(topic.name))
+            if not topic.is_internal and topic.name != DECISIONS  # Neither is anybody's data.
+            if wanted.fullmatch(str(topic.name))
             for partition in _partitions_of(topic)
         ]
 
