@@ -163,6 +163,29 @@ def test_a_port_that_is_taken_is_told(start: Any) -> None:
     assert "Traceback" not in err
 
 
+def test_a_peer_port_that_is_taken_is_told(start: Any, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = str(holder.getsockname()[1])
+        options = ("--port", "0", "--peer-port", port, "--data", str(tmp_path))
+        code, _, err = start("serve", "--bootstrap", *options).end()
+    assert code == 1
+    assert f"127.0.0.1:{port} is taken" in err
+    assert "--peer-port" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_a_broker_that_waits_for_a_cluster_can_be_stopped(
+    start: Any, tmp_path: Path, number: int
+) -> None:
+    options = ("--port", "0", "--peer-port", "0", "--data", str(tmp_path))
+    process = start("serve", "--join", "127.0.0.1:1", *options)
+    while "waiting for a cluster" not in process.child.stderr.readline():
+        assert process.child.poll() is None
+    code, _, err = process.end(number)
+    assert code == 0, err
+    assert "Traceback" not in err
+
+
 def test_serve_takes_flags_over_environment_over_file(start: Any, tmp_path: Path) -> None:
     config = tmp_path / "broker.yaml"
     config.write_text(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dmq.cli.exits import CommandError, Exit, not_found, usage
 from dmq.cli.fast import Options
-from dmq.errors import ConfigError, StorageError
+from dmq.errors import ConfigError, DmqError, StorageError
 
 if TYPE_CHECKING:
     from dmq.cli.up_many import Brokers
@@ -161,13 +161,18 @@ def _serve_config(flags: dict[str, Any], path: str | None) -> "BrokerConfig":
 
 def _usual_peer_listener(flags: dict[str, Any]) -> str:
     """At the broker's own address of --peers, else at the usual port."""
-    if "cluster.peers" in flags:
-        own = f"{flags.get('node.id')}@"
-        peers = [each.strip() for each in str(flags["cluster.peers"]).split(",")]
-        return next((each.removeprefix(own) for each in peers if each.startswith(own)), "")
-    if "cluster.bootstrap" in flags or "cluster.join" in flags:
-        return f"{flags.get('host', DEFAULT_HOST)}:{PEER_PORT}"
+    if peers := _said(flags, "cluster.peers"):
+        own = f"{_said(flags, 'node.id')}@"
+        each_one = [each.strip() for each in peers.split(",")]
+        return next((each.removeprefix(own) for each in each_one if each.startswith(own)), "")
+    if "cluster.bootstrap" in flags or _said(flags, "cluster.join"):
+        return f"{_said(flags, 'host') or DEFAULT_HOST}:{PEER_PORT}"
     return ""
+
+
+def _said(flags: dict[str, Any], name: str) -> str:
+    """By an option, else by a variable."""
+    return str(flags.get(name, os.environ.get(_variable(name), "")))
 
 
 def _named(value: object, option: str) -> str:
@@ -256,11 +261,18 @@ def _run(config: "BrokerConfig", options: Options, *, is_temporary: bool = False
 def _explained(error: OSError, config: "BrokerConfig") -> CommandError:
     import errno
 
-    where = ", ".join(f"{each.host}:{each.port}" for each in config.kafka_listeners)
+    doors = [(each.host, each.port) for each in config.kafka_listeners]
+    is_peer = repr(config.peer_address) in str(error)  # The socket module says which it was.
+    if is_peer and config.peer_address is not None:
+        doors = [config.peer_address]
+    where = ", ".join(f"{host}:{port}" for host, port in doors)
     if error.errno == errno.EADDRINUSE:
+        which = (
+            "`--peer-port`, `peer.listener`" if is_peer else "`dmq up --port`, the setting `port`"
+        )
         return CommandError(
             f"The address {where} is taken",
-            hint="Choose another port (`dmq up --port`, the setting `port`), or stop what holds it:"
+            hint=f"Choose another port ({which}), or stop what holds it:"
             " `dmq doctor` tells whether it is a broker.",
         )
     if error.errno in (errno.EADDRNOTAVAIL, errno.EACCES) and error.filename is None:
@@ -283,6 +295,9 @@ def _to_exit_code(options: Options, call: Any) -> int:
         return Exit.USAGE
     except StorageError as error:
         _complain([f"The data directory can't be used: {error}."])
+        return Exit.FAILURE
+    except DmqError as error:  # A cluster that does not want it, say.
+        _complain([f"The broker can't start: {error}"])
         return Exit.FAILURE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

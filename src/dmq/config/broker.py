@@ -232,7 +232,10 @@ def _check_peer_listener(config: BrokerConfig) -> None:
     if config.peer_listener:
         parse_address(config.peer_listener)
     elif config.cluster_join or config.cluster_peers:
-        raise ValueError("must be set for a broker that joins others")
+        raise ValueError(
+            "must be set for a broker that joins others; `dmq serve --peers` takes it from the list,"
+            " if --node-id says which one of them this broker is"
+        )
 
 
 def _check_peer_advertised(config: BrokerConfig) -> None:

@@ -135,7 +135,9 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
     wanted = asyncio.Event()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, wanted.set)
-    runtime = await start_broker(config)
+    runtime = await _started_unless(wanted, config)
+    if runtime is None:
+        return 0
     fail_on_bugs(runtime)
     _freeze()
     on_ready(ready_of(runtime, time.monotonic() - began))
@@ -145,6 +147,21 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
     return EXIT_FAILED if runtime.failure is not None else 0
+
+
+async def _started_unless(wanted: asyncio.Event, config: BrokerConfig) -> Runtime | None:
+    """The broker; None if it was told to stop before: a search for a cluster may never end."""
+    starting = asyncio.ensure_future(start_broker(config))
+    stopping = asyncio.ensure_future(wanted.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        log.info("told to stop before it was ready")
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return None
+    return starting.result()
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -209,6 +209,12 @@ def test_one_of_a_fixed_set_listens_where_the_list_says(monkeypatch: pytest.Monk
     assert config.peer_listener == "0.0.0.0:7"
 
 
+def test_a_container_says_it_all_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DMQ_CLUSTER_PEERS", "1@a:1,2@b:2")
+    monkeypatch.setenv("DMQ_NODE_ID", "2")
+    assert served(monkeypatch).peer_address == ("b", 2)
+
+
 def test_a_broker_alone_has_no_door_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert served(monkeypatch).peer_listener == ""
 
