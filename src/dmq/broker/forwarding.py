@@ -23,7 +23,12 @@ from dmq.broker.presence import Presence
 from dmq.broker.timers import Timers
 from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
 from dmq.machines.codec import decode_command, decode_result, encode_command, encode_result
-from dmq.machines.commands import CreatePartitions, CreateTopics, UnregisterBroker
+from dmq.machines.commands import (
+    CreatePartitions,
+    CreateTopics,
+    RegisterBroker,
+    UnregisterBroker,
+)
 from dmq.machines.machine import Command
 
 R = TypeVar("R")
@@ -60,6 +65,7 @@ class Forwarding:
         self._steady = steady
         self._presence = presence
         self._told = -1
+        self._asked = 0
         self._applied: dict[int, int] = {}
         """By broker: how much metadata it has applied, as it said."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
@@ -86,16 +92,28 @@ class Forwarding:
         return answer
 
     def _try(self, command: Command[R], answer: Answer[R], deadline: int) -> None:
-        replica = self._host.replica
-        leader = replica.leader
-        if replica.is_leader:
+        if self._host.replica.is_leader:
             self.submit_here(command).on_done(partial(self._done_here, command, answer, deadline))
-        elif leader is not None and leader.node != self._node_id and self._peers is not None:
+            return
+        node = self._whom_to_ask(command)
+        if node is not None and node != self._node_id and self._peers is not None:
             left = max(deadline - self._steady(), 1)
-            call = self._peers.call(leader.node, SUBMIT, encode_command(command), left)
+            call = self._peers.call(node, SUBMIT, encode_command(command), left)
             call.on_done(partial(self._done_there, command, answer, deadline))
         else:
             self._again(command, answer, deadline, KafkaError(ErrorCode.NOT_CONTROLLER))
+
+    def _whom_to_ask(self, command: Command[R]) -> int | None:
+        """Who may lead the metadata. A broker whose directory they don't know, because another took its
+        place or because it got a new name, hears of no leader: its registration is tried with each."""
+        leader = self._host.replica.leader
+        if leader is not None:
+            return leader.node
+        if self._peers is None or not isinstance(command, RegisterBroker):
+            return None
+        linked = sorted(self._peers.linked())
+        self._asked += 1
+        return linked[self._asked % len(linked)] if linked else None
 
     def submit_here(self, command: Command[R]) -> Answer[R]:
         """On the leader. Fails with NotLeaderError if that is somebody else."""

@@ -29,6 +29,7 @@ def register(state: ClusterState, command: RegisterBroker) -> Outcome[Registered
     node = command.node if command.node >= 0 else _number_for(state, command)
     known = state.brokers.get(node)
     _check_epoch(command, known)
+    _check_stays(state, command, known)
     _check_disk(state, node, command, known)
     next_epoch = max(state.next_epoch, *(broker.epoch + 1 for broker in state.brokers.values()), 1)
     is_same_process = known is not None and known.incarnation == command.incarnation
@@ -88,6 +89,17 @@ def _check_epoch(command: RegisterBroker, known: BrokerRecord | None) -> None:
             ErrorCode.STALE_BROKER_EPOCH,
             f"Broker {command.node} is not the process that registered with epoch "
             f"{command.previous_epoch} any more.",
+        )
+
+
+def _check_stays(state: ClusterState, command: RegisterBroker, known: BrokerRecord | None) -> None:
+    """Whoever was taken out does not come back because something starts its process again."""
+    is_back = known is None and command.cluster_id is not None
+    if is_back and command.node < state.next_node:
+        raise KafkaError(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"Broker {command.node} was taken out of this cluster. To take part again it joins with "
+            "an empty data directory.",
         )
 
 

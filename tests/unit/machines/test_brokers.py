@@ -58,6 +58,16 @@ def test_numbers_and_epochs_are_never_given_twice() -> None:
     assert cluster.do(cluster.registration(gone.node)).epoch == gone.epoch + 2
 
 
+def test_the_directory_of_a_broker_that_left_does_not_bring_it_back() -> None:
+    cluster = Cluster(3)
+    ours = cluster.state.cluster_id
+    known = cluster.state.brokers[3]
+    cluster.do(UnregisterBroker(3))
+    with refused_with(ErrorCode.BROKER_ID_NOT_REGISTERED):
+        cluster.do(cluster.registration(3, directory=known.directory, cluster_id=ours))
+    assert cluster.do(cluster.registration(3)).node == 3, "with an empty one it may"
+
+
 def test_a_directory_from_before_numbers_were_counted() -> None:
     cluster = Cluster(3)
     cluster.machine.state = load_state(

@@ -1,0 +1,38 @@
+"""Data directories that a cluster knew once: of a broker that left, and of one that got another disk."""
+
+import pytest
+from compat.eventually import eventually
+
+from dmq.testing import BrokerFailedError, Cluster
+
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
+
+
+def test_a_broker_that_was_taken_out_says_so_when_it_is_started_again() -> None:
+    with Cluster(3, network="direct") as cluster:
+        added = cluster.add()
+        process = cluster.member(added)
+        cluster.remove(added)
+        eventually(lambda: not process.is_running, "its process ends")
+        process.spawn({})
+        try:
+            with pytest.raises(BrokerFailedError, match="was taken out of this cluster"):
+                process.wait_for_ready_line()
+        finally:
+            process.kill()
+
+
+def test_the_former_disk_of_a_broker_takes_part_again() -> None:
+    """Somebody started the broker with an empty folder by mistake, and then with its own one."""
+    with Cluster(3, network="direct") as cluster:
+        folder = cluster.member(3).data_dir
+        former = folder.with_name("former")
+        cluster.kill(3)
+        folder.rename(former)
+        cluster.restart(3)
+        cluster.wait_ready(in_sync=True)
+        cluster.kill(3)
+        folder.rename(folder.with_name("mistake"))
+        former.rename(folder)
+        cluster.restart(3)
+        cluster.wait_ready(in_sync=True)
