@@ -37,14 +37,19 @@ def read(bootstrap: str, count: int) -> list[bytes]:
     return found
 
 
-def recover(cluster: Cluster) -> dict[str, object]:
+def try_to_recover(cluster: Cluster) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dmq", "partition", "recover", f"{TOPIC}:0"]
-    done = subprocess.run(
+    return subprocess.run(
         [*command, "--yes", "--json", "-b", cluster.bootstrap],
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+
+
+def recover(cluster: Cluster) -> dict[str, object]:
+    done = try_to_recover(cluster)
+    assert done.returncode == 0, done
     return dict(json.loads(done.stdout))
 
 
@@ -76,3 +81,38 @@ def test_the_last_replica_goes_on_and_the_others_follow_when_they_return() -> No
         for node in lost:
             cluster.restart(node)
         eventually(lambda: sorted(seen()[2]) == sorted(replicas), "all follow again", 60)
+
+
+def test_a_partition_whose_only_disk_was_lost_begins_anew() -> None:
+    with Cluster(3, network="direct") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        (made,) = admin.create_topics([NewTopic(TOPIC, 1, 1)]).values()
+        made.result()
+        produce(cluster.bootstrap, [b"lost"])
+        leader = cluster.leader(TOPIC, 0)
+        for after in (b"after", b"after that"):
+            cluster.kill(leader)
+            cluster.restart(leader, wiped=True)
+            assert recover(cluster)["leader"] == leader
+            produce(cluster.bootstrap, [after])
+            assert read(cluster.bootstrap, 1) == [after]
+
+
+def test_an_empty_disk_does_not_go_on_while_another_may_have_the_records() -> None:
+    with Cluster(4, network="direct") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        (made,) = admin.create_topics([NewTopic(TOPIC, 1, 2)]).values()
+        made.result()
+        produce(cluster.bootstrap, [b"kept"])
+        view = cluster.partition_view(TOPIC, 0)
+        assert view is not None
+        wiped, other = view.replicas
+        cluster.kill(wiped)
+        cluster.restart(wiped, wiped=True)
+        cluster.kill(other)
+        done = try_to_recover(cluster)
+        assert done.returncode == 1
+        assert "No replica that has a log of it can be reached" in done.stderr
+        cluster.restart(other)
+        assert recover(cluster)["leader"] == other
+        assert read(cluster.bootstrap, 1) == [b"kept"]

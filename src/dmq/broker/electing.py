@@ -4,6 +4,7 @@ A preferred election asks the partition's leader, wherever it is, to hand over t
 replicas, and is done when the table of leaders says so. Many are asked at once, each by itself.
 An unclean one is an operator's order, for a partition that too few of its voters are left of: the best
 survivor goes on alone, from an epoch that the metadata remember; records that only the lost had are lost.
+If every replica can be asked and none has a log, all of it is lost, and one of them begins anew.
 """
 
 import logging
@@ -33,6 +34,8 @@ EPOCH_LEAP = 1000
 _BODY = struct.Struct(">16sIi")  # topic, partition, node
 _POSITION = struct.Struct(">i16siiiq")  # node, directory, epoch; the end of the log
 _YES, _NO = b"\x01", b"\x00"
+NO_EPOCH = -1
+"""Where the end of a log is that is not there."""
 
 
 class Submit(Protocol):
@@ -144,10 +147,10 @@ class Electing:
         result = Elected(name, index)
 
         def told() -> None:
-            best = _best(asked)
+            best = _best(asked, placed)
             if best is None:
                 code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-                text = "No replica of it can be reached."
+                text = "No replica that has a log of it can be reached."
                 answer.resolve(result._replace(code=code, message=text))
                 return
             order = RecoverPartition(topic_id, index, best.voter, best.epoch_seen + EPOCH_LEAP)
@@ -176,15 +179,18 @@ class Electing:
         return answer
 
     def _tell_position(self, node: int, body: bytes) -> Answer[bytes]:
-        """How much of a partition we have; nothing, if we have no log of it. Raises ProtocolError."""
+        """How much of a partition we have, to NO_EPOCH if we never had a log of it. Raises
+        ProtocolError."""
         if len(body) != _BODY.size:
             raise ProtocolError(f"{len(body)} bytes name no partition")
         raw, index, _ = _BODY.unpack(body)
         local = self._replicas.by_id.get(UUID(bytes=raw))
         partition = None if local is None else local.partitions.get(index)
-        if partition is None or not partition.replica.core.voters:
+        if partition is None:
             return Answer.of(b"")
         replica = partition.replica
+        if replica.memory and not replica.core.voters:
+            return Answer.of(b"")  # There was a log here: this is no empty disk.
         end, me = replica.core.end, replica.me
         said = _POSITION.pack(me.node, me.directory.bytes, replica.core.epoch, *end)
         return Answer.of(said)
@@ -212,8 +218,9 @@ class _Survivor(NamedTuple):
     epoch_seen: int
 
 
-def _best(asked: list[Answer[bytes]]) -> _Survivor | None:
-    """Whoever has most; with the highest epoch that any of them has seen."""
+def _best(asked: list[Answer[bytes]], placed: PartitionState) -> _Survivor | None:
+    """Whoever has most; with the highest epoch that any of them, or an earlier order, has seen. One
+    without a log only if all others are without one too: who can't be asked may have it."""
     found: list[_Survivor] = []
     for answer in asked:
         try:
@@ -224,9 +231,10 @@ def _best(asked: list[Answer[bytes]]) -> _Survivor | None:
             node, directory, epoch, *end = _POSITION.unpack(said)
             voter = Voter(node, UUID(bytes=directory))
             found.append(_Survivor(Position(*end), voter, max(epoch, end[0])))
-    if not found:
+    if not found or (max(found).end.epoch == NO_EPOCH and len(found) < len(placed.members)):
         return None
-    return max(found)._replace(epoch_seen=max(one.epoch_seen for one in found))
+    ordered = 0 if placed.order is None else placed.order.epoch
+    return max(found)._replace(epoch_seen=max(ordered, *(one.epoch_seen for one in found)))
 
 
 class _Handover:

@@ -286,11 +286,10 @@ class RaftCore(Facts):
         """Lead in `epoch` as the only voter, by an operator's order; records may be lost.
 
         The metadata give the epoch out, once: greater than any that the lost voters can have used.
-        All other replicas of the group are told with `bar`.
+        All other replicas of the group are told with `bar`. One without a log begins an empty one.
         """
         s = self._state
         assert epoch > s.epoch, (epoch, s.epoch)
-        assert s.log.marks.items, "a learner without a log can't save anything"
         candidate.obey(s, epoch, now)
 
     def bar(self, epoch: int, now: int) -> None:

@@ -50,9 +50,9 @@ def lead(s: State, voters: tuple[Voter, ...], now: int, *, is_unclean: bool) -> 
     s.is_recovering, s.heal_goal = False, None
     s.unclean_elections += is_unclean
     start = s.log.end
-    last = s.log.marks.last
+    log_start = s.log.marks.last.log_start if s.log.marks.items else 0
     # An epoch that may have lost something begins with change 1, and is known by that for ever.
-    mark = Mark(s.epoch, int(is_unclean), start.offset, voters, last.log_start)
+    mark = Mark(s.epoch, int(is_unclean), start.offset, voters, log_start)
     s.leading = Leading(mark)
     s.log.add_mark(mark)
     set_followers(s, start, now)

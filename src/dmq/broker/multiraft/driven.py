@@ -384,7 +384,8 @@ class Driven:
         Said to every replica, and again after each start, before anything else happens to it: the
         metadata remember the order. What was done is not done again. False: we should lead, and
         can't in this epoch any more, for a crash came between or an election took it; then the
-        order must be given anew, with a greater epoch.
+        order must be given anew, with a greater epoch. Nor can we begin an empty log if we had
+        another one once: then it is not true that nobody has anything.
         """
         core = self.core
         if leader != self.me:
@@ -392,7 +393,7 @@ class Driven:
             return True
         if core.end.epoch >= epoch or core.is_obeying:
             return True
-        if core.epoch >= epoch or not core.voters:
+        if core.epoch >= epoch or (self.memory and not core.voters):
             return False
         self.recover(epoch, now)
         return True

@@ -65,9 +65,26 @@ def test_an_order_that_a_crash_interrupted_must_be_given_anew() -> None:
     assert again.is_leader
 
 
-def test_an_order_can_not_be_obeyed_without_a_log() -> None:
+def test_whoever_is_ordered_without_a_log_begins_one() -> None:
+    """Every disk of the group was lost: there is nothing that it could lack."""
     world = World(1)
     broker = world[1]
     other = Voter(9, UUID(int=9))
     empty = broker.node.create_group(world.now, TOPIC, 0, (other,), SMALL, is_founding=False)
-    assert not empty.ordered(broker.me, 5, world.now)
+    assert empty.ordered(broker.me, 5, world.now)
+    world.settle()
+    assert empty.is_leader
+    assert (empty.core.epoch, empty.core.voters) == (5, (broker.me,))
+    assert empty.log.end_offset == 0
+
+
+def test_an_order_to_begin_anew_is_refused_where_a_log_was() -> None:
+    world = World(3)
+    leader = world.elected()
+    produce(leader, b"a")
+    world.settle()
+    left, _ = world.others(leader)
+    left.node.leave_group(TOPIC, 0)
+    back = left.node.create_group(world.now, TOPIC, 0, world.voters, SMALL, is_founding=False)
+    assert back.core.voters == ()
+    assert not back.ordered(left.me, 100, world.now)
