@@ -92,6 +92,15 @@ def test_three_brokers_and_their_quorum(cli: Cli) -> None:
     assert sorted(leaders.count(node) for node in (1, 2, 3)) == [2, 2, 2]
 
 
+def test_two_replicas_are_warned_of(
+    cluster: Cluster, cli: Cli, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = new_topic(cli, "-r", "2")
+    assert "needs both brokers" in capsys.readouterr().err
+    logs = [cluster.member(node).log() for node in cluster.brokers]
+    assert any(f"topic {topic} has two replicas" in log for log in logs)
+
+
 def test_a_broker_that_is_down_and_comes_back(cluster: Cluster, cli: Cli) -> None:
     topic = new_topic(cli, "-p", "3")
     fill(cli, topic)

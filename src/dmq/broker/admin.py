@@ -4,6 +4,7 @@ Each gives the metadata machine a command and answers when that is committed and
 to wait for, when it is true on this broker too. The values that go in and come out are the machine's.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -40,6 +41,8 @@ from dmq.machines.commands import TopicCreated as TopicCreated
 from dmq.machines.commands import TopicDeleted as TopicDeleted
 from dmq.machines.configs import check_resource
 from dmq.machines.machine import Command
+
+log = logging.getLogger("dmq.broker")
 
 R = TypeVar("R")
 
@@ -137,10 +140,14 @@ class Admin:
 
         def done(answer: Answer[list[TopicCreated]]) -> None:
             try:
-                results.extend(answer.get())
+                told = answer.get()
             except DmqError as error:
                 created.fail(error)
                 return
+            results.extend(told)
+            for topic in told:
+                if topic.replication_factor == 2 and topic.error is None and not validate_only:
+                    log.warning("topic %s has two replicas: each write needs both", topic.name)
             self._create_rest(portions[1:], results, created, validate_only=validate_only)
 
         self._submit(command).on_done(done)

@@ -93,6 +93,11 @@ def create(
         )
         for name in dict.fromkeys(names)
     ]
+    if replicas == 2:
+        session.output.warn(
+            "with two replicas every write needs both brokers, so one that is down stops them;"
+            " three survive it"
+        )
     admin = session.admin()
     futures = admin.create_topics(
         topics,
