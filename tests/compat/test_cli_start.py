@@ -186,6 +186,16 @@ def test_a_broker_that_waits_for_a_cluster_can_be_stopped(
     assert "Traceback" not in err
 
 
+def test_whoever_joins_at_the_port_of_clients_is_told(start: Any, tmp_path: Path) -> None:
+    address = str(start("up", "--port", "0", "--json").ready()["bootstrap_servers"])
+    options = ("--port", "0", "--peer-port", "0", "--data", str(tmp_path))
+    process = start("serve", "--join", address, *options)
+    while "waiting for a cluster" not in (line := process.child.stderr.readline()):
+        assert process.child.poll() is None
+    assert f"{address} closed the connection" in line
+    assert "is it a peer port" in line
+
+
 def test_serve_takes_flags_over_environment_over_file(start: Any, tmp_path: Path) -> None:
     config = tmp_path / "broker.yaml"
     config.write_text(

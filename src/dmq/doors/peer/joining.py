@@ -206,7 +206,8 @@ class Search:
                     raise JoinError(f"the cluster refuses this broker: {error}") from error
                 reasons.append(f"{address[0]}:{address[1]} says {error}")
             except PeerError as error:
-                reasons.append(str(error))
+                hint = " (is it a peer port, and not that of clients?)" if error.was_sent else ""
+                reasons.append(f"{error}{hint}")
             except ProtocolError as error:
                 reasons.append(f"{address[0]}:{address[1]} speaks another protocol: {error}")
         self._tell("; ".join(reasons))
