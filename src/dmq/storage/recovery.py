@@ -80,7 +80,11 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
     replay = read_journal(files, salt)
     report = replay.report
     if report.rotten is not None and not accept_rotten:
-        raise CorruptError(f"the journal lost what it promised: {report.rotten}")
+        raise CorruptError(
+            f"the journal lost what it promised: {report.rotten}. Nothing was changed. A broker of a "
+            "cluster starts anew with an empty directory and its number (--join, --node-id) and copies "
+            "what the others have; one that is alone needs a backup"
+        )
     opened = replay.broker.item if replay.broker else None
     if isinstance(opened, items.Open):
         report.is_same_boot = opened.boot_id == files.boot_id() != NIL_UUID
