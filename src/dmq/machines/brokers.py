@@ -93,8 +93,9 @@ def _check_epoch(command: RegisterBroker, known: BrokerRecord | None) -> None:
 
 
 def _check_stays(state: ClusterState, command: RegisterBroker, known: BrokerRecord | None) -> None:
-    """Whoever was taken out does not come back because something starts its process again."""
-    is_back = known is None and command.cluster_id is not None
+    """Whoever was taken out does not come back because something starts its process again. The first
+    of all brokers, which names the cluster, was never taken out."""
+    is_back = known is None and command.cluster_id is not None and state.brokers
     if is_back and command.node < state.next_node:
         raise KafkaError(
             ErrorCode.BROKER_ID_NOT_REGISTERED,

@@ -68,6 +68,12 @@ def test_the_directory_of_a_broker_that_left_does_not_bring_it_back() -> None:
     assert cluster.do(cluster.registration(3)).node == 3, "with an empty one it may"
 
 
+def test_a_cluster_may_begin_with_broker_0() -> None:
+    cluster = Cluster(0)
+    first = cluster.registration(0, cluster_id=cluster.state.cluster_id)
+    assert cluster.do(first).node == 0
+
+
 def test_a_directory_from_before_numbers_were_counted() -> None:
     cluster = Cluster(3)
     cluster.machine.state = load_state(
