@@ -6,11 +6,13 @@ event, with `python -m tests.sim --seed SEED`.
 
 import multiprocessing
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sim import mutants
 from sim.outcome import run_seed, unreached
+from sim.swarm import draw
 from sim.world import World
 
 JOBS = 2
@@ -52,6 +54,24 @@ def test_the_same_seed_gives_the_same_story(seed: int) -> None:
     quiet.run()
     assert quiet.clock.events == first.clock.events, "a replay must not change the run"
     assert quiet.reached == first.reached
+
+
+def test_one_seed_in_fifty_sends_bytes() -> None:
+    assert 100 < sum(draw(seed).encodes for seed in range(10_000)) < 300
+
+
+@pytest.mark.parametrize("seed", [3, 126])
+def test_frames_that_travel_as_bytes_make_no_difference(seed: int) -> None:
+    worlds = [World(seed, replace(draw(seed), encodes=encodes)) for encodes in (False, True)]
+    sent = []
+    copy = worlds[1].network.copy
+    assert copy is not None
+    worlds[1].network.copy = lambda frame: sent.append(frame) or copy(frame)
+    for world in worlds:
+        world.run()
+    assert len(sent) > 300
+    assert worlds[0].clock.events == worlds[1].clock.events
+    assert worlds[0].reached == worlds[1].reached
 
 
 @pytest.mark.timeout(600)

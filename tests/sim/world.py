@@ -24,11 +24,14 @@ from sim.faults import Injector
 from sim.ledger import Acknowledged, GroupFacts, Ledger
 from sim.metadata import Metadata, Topic
 from sim.network import Network, Weather
+from sim.notes import Note
 from sim.observer import Observer
 from sim.process import PIECE_BYTES, Broker
 from sim.swarm import Mix
 from sim.workload import Consumer, Producer
 
+from dmq.broker.multiraft import codec
+from dmq.broker.multiraft.frames import Frame
 from dmq.errors import ErrorCode
 from dmq.raft.quorum import majority
 
@@ -65,6 +68,8 @@ class World:
         self.operations = 0
         self._numbers = 0
         self.network = Network(self.clock, self.rng, self.mix.weather)
+        if self.mix.encodes:
+            self.network.copy = _as_bytes
         if is_replay:
             self.network.trace = self.say
         self.observer = Observer(self, self.checkers)
@@ -296,6 +301,11 @@ class World:
             entries = read_log(log, log.log_start, log.end_offset)
             for check in self.checkers.settled:
                 check(topic.facts, voter, entries, log.log_start, log.end)
+
+
+def _as_bytes(frame: Frame | Note) -> Frame | Note:
+    """The frame as its receiver gets it over a real connection; notes are bytes already."""
+    return frame if isinstance(frame, Note) else codec.decode(codec.encode(frame))
 
 
 @contextmanager
