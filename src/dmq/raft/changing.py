@@ -121,4 +121,5 @@ def hand_over(s: State, now: int) -> None:
         return
     if durable_end(s, handover.to) == s.log.end:
         leading.handover = handover._replace(is_sent=True)
+        leading.has_told_heir = True
         s.send(handover.to, TimeoutNow(s.epoch))

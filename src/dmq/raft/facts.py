@@ -93,7 +93,7 @@ class Facts:
     def may_lease(self) -> bool:
         """Whether answers may rest on a lease; void once an heir was told to stand."""
         leading = self._state.leading
-        return leading is not None and not leading.is_handing_over
+        return leading is not None and not leading.has_told_heir
 
     @property
     def is_obeying(self) -> bool:

@@ -28,6 +28,7 @@ class Leading:
         "failed_heirs",
         "followers",
         "handover",
+        "has_told_heir",
         "mark",
         "quorum_lost_at",
         "retry_at",
@@ -43,6 +44,9 @@ class Leading:
         self.retry_at: int | None = None
         """When to look for followers that owe an answer."""
         self.handover: Handover | None = None
+        self.has_told_heir = False
+        """Somebody was told to stand. It may do so whenever it hears of it, and be voted for in spite
+        of our lease: there is none any more in this epoch, however the handover ended for us."""
         self.failed_heirs: dict[Voter, int] = {}
         """Who did not take over, and until when we don't choose it again by ourselves."""
         self.sent_end = NOTHING
@@ -52,7 +56,7 @@ class Leading:
 
     @property
     def is_handing_over(self) -> bool:
-        """The heir was told to stand: our lease is void."""
+        """The heir was told to stand, and we wait for it."""
         return self.handover is not None and self.handover.is_sent
 
 

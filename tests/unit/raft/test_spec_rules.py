@@ -896,6 +896,10 @@ def test_a_lease_is_void_once_the_heir_was_told() -> None:
     assert solo.core.may_lease
     solo.core.transfer(voter(2), solo.now)
     assert not solo.core.may_lease
+    solo.says()
+    solo.passes(solo.cluster.settings.transfer_ms)
+    assert solo.core.can_append
+    assert not solo.core.may_lease, "what it was told may yet reach it"
 
 
 def test_an_idle_group_has_no_timer() -> None:
