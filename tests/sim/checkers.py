@@ -282,6 +282,25 @@ class NothingAcknowledgedIsLost(Checker):
                 self.fail(f"{voter} lost {ack}")
 
 
+class AcknowledgedIsOnEnoughDisks(Checker):
+    """Where `min.insync.replicas` wants more than the majority that makes a commit."""
+
+    name = "acknowledged records are on min.insync.replicas disks"
+
+    def acknowledged(self, group: GroupFacts, ack: Acknowledged) -> None:
+        entry = group.by_number.get(ack.number)
+        if entry is None or group.is_forfeited or group.is_async:
+            return
+        least = min([group.min_insync, *map(len, group.configurations())])
+        have = [
+            voter
+            for voter, end in group.durable.items()
+            if end.epoch >= entry.epoch and end.offset >= entry.end
+        ]
+        if len(have) < least:
+            self.fail(f"{entry} was acknowledged with {least} wanted, but it is on {have}")
+
+
 class DenialsAreDefinite(Checker):
     """An error that says "not written" must never turn out to be wrong."""
 
@@ -383,6 +402,7 @@ ALL: tuple[type[Checker], ...] = (
     CommitsAreDurable,
     ReplicasAgree,
     NothingAcknowledgedIsLost,
+    AcknowledgedIsOnEnoughDisks,
     DenialsAreDefinite,
     NothingUncommittedIsShown,
     LeasesAreTrue,

@@ -32,6 +32,7 @@ class GroupFacts:
     topic_id: UUID
     is_async: bool
     first_voters: tuple[Voter, ...] = ()
+    min_insync: int = 1
     entries: dict[int, Entry] = field(default_factory=dict)
     """Committed batches, by the offset behind them: a log may begin in the middle of one."""
     by_number: dict[int, Entry] = field(default_factory=dict)
@@ -44,6 +45,8 @@ class GroupFacts:
     voters_since: Mark | None = None
     """The committed mark that brought the present voters, or the first that was seen with them."""
     leaders: dict[int, Voter] = field(default_factory=dict)
+    newest_led: int = -1
+    """The greatest epoch that anybody has led."""
     votes: dict[int, dict[Voter, Voter]] = field(default_factory=dict)
     durable: dict[Voter, Position] = field(default_factory=dict)
     """What is on the disk of each, whether it runs or not."""
@@ -99,6 +102,8 @@ class Ledger:
         self.shown = 0
         self.committed = 0
 
-    def add(self, topic_id: UUID, is_async: bool, voters: tuple[Voter, ...]) -> GroupFacts:
-        facts = self.groups[topic_id] = GroupFacts(topic_id, is_async, voters)
+    def add(
+        self, topic_id: UUID, is_async: bool, voters: tuple[Voter, ...], min_insync: int
+    ) -> GroupFacts:
+        facts = self.groups[topic_id] = GroupFacts(topic_id, is_async, voters, min_insync)
         return facts

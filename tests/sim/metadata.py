@@ -80,7 +80,9 @@ class Metadata:
     def create(self, name: str, nodes: list[int], *, is_async: bool) -> Topic:
         voters = tuple(Voter(n, self.directories[n]) for n in nodes)
         topic_id = UUID(int=self._world.rng.getrandbits(128) | 1)
-        topic = Topic(name, self._world.ledger.add(topic_id, is_async, voters), voters)
+        min_insync = self._world.mix.min_insync
+        facts = self._world.ledger.add(topic_id, is_async, voters, min_insync)
+        topic = Topic(name, facts, voters)
         self.topics[name] = topic
         self.live.append(topic)
         self.tell_all()

@@ -15,13 +15,19 @@ from sim.network import Weather
 from sim.outcome import Outcome, run_seed
 from sim.swarm import FAULTS, Mix, draw
 
-from dmq.broker.multiraft.links import PeerLinks
+from dmq.broker.multiraft import driven
+from dmq.broker.multiraft.frames import GroupKey
+from dmq.broker.multiraft.links import Link, PeerLinks
+from dmq.broker.multiraft.node import GroupNode, GroupTurn
+from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
+from dmq.errors import ErrorCode
 from dmq.raft import candidate, changing, core, follower, leader, voting
+from dmq.raft.facts import Facts
 from dmq.raft.leading import durable_end, leading_of
 from dmq.raft.marks import Marks
 from dmq.raft.progress import Progress
-from dmq.raft.quorum import majority_has
+from dmq.raft.quorum import NOTHING, majority_has
 from dmq.raft.state import State
 from dmq.raft.view import LogView
 from dmq.storage import items, meta, recovery
@@ -85,6 +91,11 @@ _SLOW = _world("rotate transfer reset_link split", sync_ms=(5, 60), acks_all_rat
 """Much happens while a sync is under way, and followers keep up all the same."""
 _DATAGRAMS = _world("kill split isolate cut_one_way", weather=_LOSSY)
 _WIPES = _world("wipe kill split", brokers=4)
+_FULL = _world("disk_full rotate kill reset_link", acks_all_rate=0.5)
+_DEMANDING = _world("split isolate slow_link", min_insync=3)
+_LEASES = _world("transfer cut_one_way slow_link rotate", fetch_every_ms=10, produce_every_ms=300)
+"""Little is written: who has lost its leadership learns of it late, and is asked much."""
+_MOVES = _world("change_members split isolate kill", brokers=4, fault_every_ms=100)
 _UNSYNCED = _world("power_cut kill split isolate", async_rate=1.0)
 
 
@@ -181,6 +192,23 @@ def _read_to_the_end(self: Replica, offset: int, bytes_max: int, **options: Any)
         return _READ(self, offset, bytes_max, **options)
     finally:
         self.high_watermark = high
+
+
+def _renew_from_receipt(self: PeerLinks, link: Link, echo: int) -> None:
+    link.lease_at = link.heard_at
+
+
+def _leave_nothing(self: Registry, key: GroupKey) -> None:
+    log = self.unclaimed.pop(key, None)
+    if log is not None:
+        self._store.drop(log)
+
+
+def _all_are_ready(self: GroupNode, turn: GroupTurn, now: int) -> None:
+    dirty, self._dirty = self._dirty, {}
+    for replica in dirty:
+        replica.core.ready(now)
+        turn.replicas.append(replica)
 
 
 _HEARD = PeerLinks.heard
@@ -282,6 +310,66 @@ MUTANTS: dict[str, Mutant] = {
     "shows_the_end": Mutant(
         "reads go beyond the high watermark", ((Replica, "read", _read_to_the_end),), _CRASHES, 5
     ),
+    "commit_old_epoch": Mutant(
+        "what a majority has of an older epoch counts as committed",
+        ((leader, "may_commit", lambda s, end: True),),
+        _ROTATION,
+        10,
+    ),
+    "commit_beyond_the_disk": Mutant(
+        "a follower shows what its disk may yet refuse",
+        ((follower, "_commit_told", lambda s: s.log.commit_to(min(s.told_commit, s.log.end))),),
+        _FULL,
+        20,
+    ),
+    "too_few_disks": Mutant(
+        "min.insync.replicas is not waited for",
+        ((Replica, "_verdict", lambda self, p, least, now: ErrorCode.NONE),),
+        _DEMANDING,
+        5,
+    ),
+    "latest_at_once": Mutant(
+        "a new leader tells a high watermark that may be its predecessor's",
+        ((Facts, "knows_latest", property(lambda self: self.is_leader)),),
+        _LEASES,
+        10,
+    ),
+    "lease_after_transfer": Mutant(
+        "a leader that told its heir to stand has a lease",
+        ((Facts, "may_lease", property(lambda self: self.is_leader)),),
+        _LEASES,
+        10,
+    ),
+    "lease_from_the_answer": Mutant(
+        "a lease counts from the answer to a heartbeat, not from its sending",
+        ((PeerLinks, "renew_lease", _renew_from_receipt),),
+        _LEASES,
+        10,
+    ),
+    "vote_in_a_lease": Mutant(
+        "votes are given while the leader is heard",
+        ((State, "has_lease", lambda self, asker: False),),
+        _LEASES,
+        20,
+    ),
+    "leaving_forgets": Mutant(
+        "a replica that leaves takes its epoch and vote along",
+        ((Registry, "park", _leave_nothing),),
+        _MOVES,
+        10,
+    ),
+    "former_stay_forgotten": Mutant(
+        "a replica that is back does not know how far it once was",
+        ((driven, "end_of", lambda memory: NOTHING),),
+        _world("change_members split isolate kill", brokers=4, replication_factor=1),
+        20,
+    ),
+    "promised_before_it_is_taken": Mutant(
+        "what waits for the next turn is sent and promised with this one",
+        ((GroupNode, "_make_ready", _all_are_ready),),
+        _world("split isolate rotate", topics=4, produce_every_ms=10),
+        10,
+    ),
 }
 
 
@@ -292,6 +380,11 @@ ANY_SESSION: tuple[Patch, ...] = (
 """Frames of a former session count. Too rare for a random run: a scenario of its own shows it."""
 MATCH_STAYS: tuple[Patch, ...] = ((Progress, "begin_session", _forget_nothing),)
 """What a follower acknowledged counts on after its restart; shown by the same scenario."""
+VOTES_AT_ONCE: tuple[Patch, ...] = (
+    (GroupNode, "_must_wait", lambda self, replica, message, now: False),
+    (GroupNode, "_may_stand", lambda self, replica, now: True),
+)
+"""A voter that was started again forgets that a leader may have its word; a scenario shows it."""
 UNSAFE_CHANGE: tuple[Patch, ...] = ((Log, "_hold_back", lambda log: None),)
 """An async log promises a change of voters that a loss of power can take; a scenario shows it."""
 

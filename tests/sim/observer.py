@@ -98,8 +98,8 @@ class Observer:
             for check in self._checkers.epoch_moved:
                 check(watched.facts, watched.voter, watched.epoch, state.epoch)
             watched.epoch = state.epoch
-        if state.leading is not None and watched.led != state.epoch:
-            self._led(watched)
+        if state.leading is not None:
+            self._look_at_leader(watched)
         voters = watched.voters
         if log.marks is not watched.marks:
             self._marks_changed(watched)
@@ -111,6 +111,13 @@ class Observer:
             self._health_changed(watched)
         if state.is_damaged or watched.is_damaged:
             self._look_at_damage(watched)
+
+    def _look_at_leader(self, watched: Watched) -> None:
+        epoch = watched.state.epoch
+        if watched.led != epoch:
+            self._led(watched)
+        elif watched.facts.newest_led > epoch:
+            self._world.brokers[watched.voter.node].check_lease(watched.topic)
 
     def _health_changed(self, watched: Watched) -> None:
         if watched.is_recovering and not watched.state.is_recovering:
@@ -161,6 +168,9 @@ class Observer:
         before = [mark for mark in state.log.marks if mark.epoch < state.epoch]
         for check in self._checkers.stood if before else ():
             check(watched.facts, watched.voter, state.epoch, before[-1])
+        watched.facts.newest_led = max(watched.facts.newest_led, state.epoch)
+        for broker in self._world.brokers.values():
+            broker.check_lease(watched.topic)  # Of those that led before, nobody may have one.
 
     def _marks_changed(self, watched: Watched) -> None:
         before, marks = watched.marks, watched.state.log.marks

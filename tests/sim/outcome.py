@@ -19,6 +19,7 @@ MUST_REACH = (
     "cut of a mark",
     "damage found",
     "damaged replica repaired",
+    "digest mismatch",
     "journal file with an old tail",
     "learner promoted",
     "lease read",

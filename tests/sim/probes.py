@@ -8,6 +8,7 @@ from collections import Counter
 from functools import wraps
 from typing import Any
 
+from dmq.broker.multiraft.node import GroupNode
 from dmq.storage.log import Log
 
 counts: Counter[str] = Counter()
@@ -20,3 +21,12 @@ def _flush_noted(self: Log, base: int, end_offset: int, cut_count: int) -> None:
 
 _FLUSH_NOTED: Any = Log.flush_noted
 Log.flush_noted = wraps(_FLUSH_NOTED)(_flush_noted)  # type: ignore[method-assign]
+
+
+def _counted(self: GroupNode, event: str) -> None:
+    counts[event] += event == "digest mismatch"
+    _COUNT(self, event)
+
+
+_COUNT: Any = GroupNode.count
+GroupNode.count = wraps(_COUNT)(_counted)  # type: ignore[method-assign]

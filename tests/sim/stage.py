@@ -35,6 +35,7 @@ class Stage:
         *,
         replicas: int = 3,
         is_async: bool = False,
+        min_insync: int = 1,
         seed: int = 1,
         has_topic: bool = True,
     ) -> None:
@@ -45,6 +46,7 @@ class Stage:
             async_rate=float(is_async),
             weather=Weather(delay_ms=(1, 1)),
             sync_ms=(1, 2),
+            min_insync=min_insync,
             producers=0,
             consumers=0,
         )

@@ -115,7 +115,7 @@ def draw(seed: int) -> Mix:
         follower_reads=rng.choice((0.0, 0.3)),
         segment_bytes=rng.choice((600, 2048, 2048)),
         window=rng.choice((1, 2, 2, 4)),
-        min_insync=rng.choice((1, 1, 2)),
+        min_insync=rng.choice((1, 2, 3)),
         encodes=rng.random() < 0.02,
         downtime_ms=rng.choice(((20, 400), (20, 1500), (500, 3000))),
     )

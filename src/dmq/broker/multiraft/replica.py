@@ -79,9 +79,7 @@ class Replica(Driven):
 
     def _serve_waiting(self, durable: Position, commit: Position) -> None:
         self.acks.durable(durable)
-        voters_count = len(self.core.voters)
-        least = min(self.settings.min_insync_replicas, voters_count)
-        self.acks.committed(commit, is_enough=least <= majority(voters_count))
+        self.acks.committed(commit, is_enough=self._least() <= self._committed_count())
         self.fetches.shown(commit.offset)
 
     def _role_changed(self) -> None:
@@ -95,12 +93,21 @@ class Replica(Driven):
 
     def _answer(self, now: int) -> None:
         """Answer what is committed, if the topic does not want it on more disks (SPEC §4)."""
-        voters_count = len(self.core.voters)
-        least = min(self.settings.min_insync_replicas, voters_count)
-        if least <= majority(voters_count):
+        least = self._least()
+        if least <= self._committed_count():
             self.acks.answer_all()
         else:
             self.acks.answer(lambda p: self._verdict(p, least, now))
+
+    def _least(self) -> int:
+        """So many disks must have what `acks=all` is told: never more than the group is to have. A
+        dead voter goes before its successor comes, and the topic asks for no less meanwhile."""
+        replicas_count = max(len(self.core.voters), len(self.target))
+        return min(self.settings.min_insync_replicas, replicas_count)
+
+    def _committed_count(self) -> int:
+        """So many disks have what is committed, at least: the last voter may have come since."""
+        return majority(max(len(self.core.voters) - 1, 1))
 
     def _verdict(self, p: Position, least: int, now: int) -> ErrorCode | None:
         """What to say of a committed append that must be on `least` disks; None: wait for more."""
@@ -195,8 +202,7 @@ class Replica(Driven):
             raise NotLeaderError(self.core.leader, self.core.epoch)
 
     def _check_in_sync(self, now: int) -> None:
-        voters_count = len(self.core.voters)
-        least = min(self.settings.min_insync_replicas, voters_count)
+        voters_count, least = len(self.core.voters), self._least()
         in_sync = self.in_sync(now)
         if len(in_sync) < max(least, majority(voters_count)):
             raise KafkaError(
