@@ -148,6 +148,7 @@ class Driven:
         "key",
         "key_hash",
         "known_members",
+        "led_at",
         "log",
         "me",
         "memory",
@@ -223,6 +224,8 @@ class Driven:
         """No turn has said yet that the log exists."""
         self.known_members: tuple[Voter, ...] = ()
         self.stance: Stance | None = None
+        self.led_at = 0
+        """When we began to lead in this epoch, if we do."""
         self.timer: int | None = None
         self.flying: dict[Voter, Flights] = {}
         self.our_tags: dict[Voter, int] = {}

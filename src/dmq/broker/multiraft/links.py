@@ -256,9 +256,12 @@ class PeerLinks:
         if echo > self._resumed_at:
             link.lease_at = max(link.lease_at or echo, echo)
 
-    def has_lease(self, voters: tuple[Voter, ...], now: int) -> bool:
-        """Whether a majority can't have elected anybody else (SPEC §5)."""
-        since = now - self.settings.lease_ms
+    def has_lease(self, voters: tuple[Voter, ...], led_at: int, now: int) -> bool:
+        """Whether a majority can't have elected anybody else (SPEC §5).
+
+        What it answered before we led, at `led_at`, was no word about this group.
+        """
+        since = max(now - self.settings.lease_ms, led_at)
         held = 0
         for voter in voters:
             link = self.by_peer.get(voter)

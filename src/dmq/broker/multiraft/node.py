@@ -49,7 +49,7 @@ from dmq.broker.multiraft.handing import DiskWatch, hand_over_all
 from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
 from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
-from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, landed
+from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, ground, landed
 from dmq.broker.multiraft.tables import Tables
 from dmq.broker.multiraft.talk import Talk
 from dmq.broker.timers import Timers
@@ -124,9 +124,8 @@ class GroupNode:
         self._dice = dice
         self.me = Voter(node_id, store.directory_id)
         # The journal's number rises with every start, and is durable.
-        self.hello = Hello(
-            cluster_id, self.me, store.seq, PROTOCOL_MIN, PROTOCOL_MAX, features
-        )  # fmt: skip
+        versions = (PROTOCOL_MIN, PROTOCOL_MAX)
+        self.hello = Hello(cluster_id, self.me, store.seq, *versions, features)
         self.links = PeerLinks(self.hello, self.settings.links, now)
         self.tables = Tables()
         self.timers = Timers()
@@ -254,7 +253,7 @@ class GroupNode:
         replica = self._groups.by_key.get(key)
         if replica is None:
             return
-        self._ground(replica)
+        ground(replica, self.links)
         self.tables.update(replica, None)
         self._groups.remove(replica)
         self._agenda.forget(replica)
@@ -353,7 +352,7 @@ class GroupNode:
     def has_lease(self, replica: Replica, now: int) -> bool:
         """Whether no other leader of this group can exist (reads that must be the newest)."""
         core = replica.core
-        return core.may_lease and self.links.has_lease(core.voters, now)
+        return core.may_lease and self.links.has_lease(core.voters, replica.led_at, now)
 
     # ---- telling groups
 
@@ -387,15 +386,9 @@ class GroupNode:
         """See what changed: whom it leads or follows, who belongs to it, when it must be served."""
         members = replica.members()
         if members != replica.known_members:
-            self._ground(replica, members)  # The answers of those who left carry an old tag.
+            ground(replica, self.links, members)  # The answers of those who left carry an old tag.
             self._groups.set_members(replica, members)
-        stance = replica.stance_now()
-        has_turned = stance != replica.stance
-        if has_turned:
-            was_leader = replica.stance is not None and replica.stance[2]
-            if was_leader and not replica.is_leader:
-                self._ground(replica)
-            self.tables.update(replica, stance)
+        has_turned = self._look_at_stance(replica, now)
         self.on_look(replica, has_turned)
         self._agenda.set_timer(replica, replica.core.deadline)
         if replica.has_waiting:
@@ -405,18 +398,22 @@ class GroupNode:
         if replica.is_leader:
             self._sender.waiting[replica] = None
 
+    def _look_at_stance(self, replica: Replica, now: int) -> bool:
+        before, stance = replica.stance, replica.stance_now()
+        if stance == before:
+            return False
+        if before is not None and before[2] and not replica.is_leader:
+            ground(replica, self.links)
+        if stance is not None and stance[2] and (before is None or before[::2] != stance[::2]):
+            replica.led_at = now
+        self.tables.update(replica, stance)
+        return True
+
     def damaged(self, replica: Replica) -> None:
         self._repairs.add(replica)
 
     def lost(self, replica: Replica) -> None:
         self._repairs.give_up(replica)
-
-    def _ground(self, replica: Replica, members: tuple[Voter, ...] = ()) -> None:
-        """Nothing that was sent to others than these will be answered any more."""
-        for peer in [peer for peer in replica.flying if peer not in members]:
-            link = self.links.by_peer.get(peer)
-            if link is not None:
-                forgotten(replica, link)
 
     def count(self, event: str) -> None:
         self.counts[event] = self.counts.get(event, 0) + 1

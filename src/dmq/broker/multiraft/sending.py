@@ -234,3 +234,11 @@ def forgotten(replica: Replica, link: Link) -> None:
     flights = replica.flying.pop(link.peer, None)
     if flights is not None and flights.session == link.session:
         link.flying_bytes -= sum(size for _, size in flights.under_way)
+
+
+def ground(replica: Replica, links: PeerLinks, members: tuple[Voter, ...] = ()) -> None:
+    """Nothing that was sent to others than these will be answered any more."""
+    for peer in [peer for peer in replica.flying if peer not in members]:
+        link = links.by_peer.get(peer)
+        if link is not None:
+            forgotten(replica, link)

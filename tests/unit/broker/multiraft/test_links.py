@@ -137,20 +137,20 @@ def test_a_lease_counts_from_the_sending_and_a_pause_voids_it() -> None:
     link = links.connected(hello(), 7, 0)
     other = Voter(3, UUID(int=3))
     voters = (ME, PEER, other)
-    assert not links.has_lease(voters, 10)
+    assert not links.has_lease(voters, 0, 10)
     links.renew_lease(link, 10)
-    assert links.has_lease(voters, 10 + SETTINGS.lease_ms - 1)
-    assert not links.has_lease(voters, 10 + SETTINGS.lease_ms)
-    assert not links.has_lease((ME, other, Voter(4, UUID(int=4))), 10)
+    assert links.has_lease(voters, 0, 10 + SETTINGS.lease_ms - 1)
+    assert not links.has_lease(voters, 0, 10 + SETTINGS.lease_ms)
+    assert not links.has_lease((ME, other, Voter(4, UUID(int=4))), 0, 10)
     for now in range(100, 1001, 100):
         links.enter(now)
     links.renew_lease(link, 990)
-    assert links.has_lease(voters, 1000)
+    assert links.has_lease(voters, 0, 1000)
     links.enter(1350)
     links.renew_lease(link, 1340)  # Sent before the pause: worth nothing.
-    assert not links.has_lease(voters, 1350)
+    assert not links.has_lease(voters, 0, 1350)
     links.renew_lease(link, 1360)
-    assert links.has_lease(voters, 1370)
+    assert links.has_lease(voters, 0, 1370)
 
 
 # --- with nodes -----------------------------------------------------------------------------------
@@ -179,6 +179,18 @@ def test_a_leader_has_a_lease_while_a_majority_answers() -> None:
     world.pass_time(450)
     assert leader.replica.is_leader
     assert not leader.node.has_lease(leader.replica, world.now)
+
+
+def test_what_was_answered_before_the_election_is_no_lease() -> None:
+    """Brokers that lead nothing agree about that in all their heartbeats."""
+    world = World(3)
+    world.pass_time(300)
+    world.create()
+    world.until(lambda: world.leaders != [])
+    (leader,) = world.leaders
+    assert not leader.node.has_lease(leader.replica, world.now)
+    world.pass_time(300)
+    assert leader.node.has_lease(leader.replica, world.now)
 
 
 def test_no_lease_outlives_the_election_of_another_leader() -> None:
