@@ -191,7 +191,7 @@ class Replica(Driven):
         """
         self.check_leads()
         append = self._append(memoryview(batch), -1, ALL)
-        append.on_done = on_done
+        append.on_done = None if on_done is None else _told_of_commit(on_done)
         self.acks.park(append)
         self._host.touched(self, now)
         return append.position
@@ -232,7 +232,7 @@ class Replica(Driven):
             callback(ErrorCode.NONE)
             return
         waiting = ParkedAppend(end.offset, -1, 0, end, ALL)
-        waiting.on_done = callback
+        waiting.on_done = _told_of_commit(callback)
         self.acks.park(waiting)
 
     def trim(self, log_start: int, now: int) -> Answer[int]:
@@ -341,3 +341,14 @@ class Replica(Driven):
             "is_recovering": core.is_recovering,
             "is_damaged": core.is_damaged,
         }
+
+
+def _told_of_commit(on_done: OnAppended) -> OnAppended:
+    """For who goes on with what is committed, be it on fewer disks than the topic wants: it is in the
+    log, and must not be taken for something that did not happen."""
+
+    def told(code: ErrorCode) -> None:
+        is_committed = code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        on_done(ErrorCode.NONE if is_committed else code)
+
+    return told

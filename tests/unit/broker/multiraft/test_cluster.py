@@ -154,6 +154,20 @@ def test_all_disks_that_are_wanted_have_it() -> None:
     assert reply.code is ErrorCode.NONE
 
 
+def test_what_the_broker_itself_wrote_is_there_when_it_is_committed() -> None:
+    """A coordinator must not take for refused what its log has: it would wait for it for ever."""
+    world = World(3)
+    leader = world.elected(GroupSettings(log=SMALL.log, min_insync_replicas=3))
+    world.cut(leader.number, world.others(leader)[0].number)
+    told: list[ErrorCode] = []
+    position = leader.replica.propose(bytearray(batch(b"x")), world.now, told.append)
+    leader.replica.when_committed(told.append)
+    world.pass_time(1000)
+    assert leader.replica.is_leader
+    assert leader.replica.core.commit == position
+    assert told == [ErrorCode.NONE, ErrorCode.NONE]
+
+
 def test_min_insync_replicas_is_never_more_than_there_are() -> None:
     world = World(1)
     leader = world.elected(GroupSettings(log=SMALL.log, min_insync_replicas=3))
