@@ -16,11 +16,12 @@ from sim.outcome import Outcome, run_seed
 from sim.swarm import FAULTS, Mix, draw
 
 from dmq.broker.multiraft import driven
-from dmq.broker.multiraft.frames import GroupKey
+from dmq.broker.multiraft.frames import GroupKey, Heartbeat
 from dmq.broker.multiraft.links import Link, PeerLinks
 from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
+from dmq.broker.multiraft.talk import Talk
 from dmq.errors import ErrorCode
 from dmq.raft import candidate, changing, core, follower, leader, voting
 from dmq.raft.facts import Facts
@@ -198,6 +199,11 @@ def _renew_from_receipt(self: PeerLinks, link: Link, echo: int) -> None:
     link.lease_at = link.heard_at
 
 
+def _renew_always(self: Talk, link: Link, beat: Heartbeat, now: int) -> None:
+    self._links.renew_lease(link, beat.echo)
+    _ON_HEARTBEAT(self, link, beat, now)
+
+
 def _leave_nothing(self: Registry, key: GroupKey) -> None:
     log = self.unclaimed.pop(key, None)
     if log is not None:
@@ -212,6 +218,7 @@ def _all_are_ready(self: GroupNode, turn: GroupTurn, now: int) -> None:
 
 
 _HEARD = PeerLinks.heard
+_ON_HEARTBEAT = Talk.on_heartbeat
 _DURABLE = follower.durable
 _REFUSAL = voting._refusal
 _JOIN = LogView.join
@@ -346,11 +353,11 @@ MUTANTS: dict[str, Mutant] = {
         _LEASES,
         10,
     ),
-    "vote_in_a_lease": Mutant(
-        "votes are given while the leader is heard",
-        ((State, "has_lease", lambda self, asker: False),),
+    "lease_of_strangers": Mutant(
+        "a lease rests on peers that answer heartbeats and follow somebody else",
+        ((Talk, "on_heartbeat", _renew_always),),
         _LEASES,
-        20,
+        15,
     ),
     "leaving_forgets": Mutant(
         "a replica that leaves takes its epoch and vote along",
@@ -385,6 +392,8 @@ VOTES_AT_ONCE: tuple[Patch, ...] = (
     (GroupNode, "_may_stand", lambda self, replica, now: True),
 )
 """A voter that was started again forgets that a leader may have its word; a scenario shows it."""
+VOTES_IN_A_LEASE: tuple[Patch, ...] = ((State, "has_lease", lambda self, asker: False),)
+"""Votes are given while the leader is heard; shown by the same scenario."""
 UNSAFE_CHANGE: tuple[Patch, ...] = ((Log, "_hold_back", lambda log: None),)
 """An async log promises a change of voters that a loss of power can take; a scenario shows it."""
 

@@ -11,6 +11,7 @@ from sim.mutants import (
     MATCH_STAYS,
     UNSAFE_CHANGE,
     VOTES_AT_ONCE,
+    VOTES_IN_A_LEASE,
     Patch,
     broken,
 )
@@ -332,8 +333,9 @@ def test_a_voter_that_was_started_again_lets_the_leases_of_its_former_life_end()
     stage.settle()
 
 
-def test_a_voter_that_forgot_a_lease_would_be_noticed() -> None:
-    with broken(VOTES_AT_ONCE), pytest.raises(BrokenPromiseError, match="lease"):
+@pytest.mark.parametrize("patches", [VOTES_AT_ONCE, VOTES_IN_A_LEASE])
+def test_a_voter_that_forgot_a_lease_would_be_noticed(patches: tuple[Patch, ...]) -> None:
+    with broken(patches), pytest.raises(BrokenPromiseError, match="lease"):
         test_a_voter_that_was_started_again_lets_the_leases_of_its_former_life_end()
 
 
