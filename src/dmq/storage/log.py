@@ -37,7 +37,7 @@ from dmq.storage.layout import (
     Op,
 )
 from dmq.storage.reading import FileSlice, FoundBatch
-from dmq.storage.segment import BadBatchError, SegmentReader
+from dmq.storage.segment import BadBatchError, Segment, SegmentReader
 from dmq.storage.turn import Refusal, Turn
 from dmq.types import Mark, Position, Voter
 
@@ -366,6 +366,8 @@ class Log(Layout):
         self._has_cut, self._staged_cut = False, None
         self.staged_bytes = 0
         self._rolled = None
+        active = self.segments_list[-1]
+        readable = active.readable
         at = 0
         while at < len(ops):
             if ops[at][0] != BATCH:
@@ -377,6 +379,7 @@ class Log(Layout):
             except (OSError, BadBatchError) as error:
                 self._refuse(turn, ops[at:], error)
                 break
+        self._hide_late(active, readable)
         if not is_held and not self._is_late:
             self.readable_end = self._begun.end_offset
             if self.is_async and all(op[0] == BATCH for op in ops):
@@ -386,6 +389,15 @@ class Log(Layout):
         if self.is_async or self._unsafe_from is not None:
             self._hold_back()
         turn.logs.append(self)
+
+    def _hide_late(self, active: Segment, readable: int) -> None:
+        """What a turn wrote before its first late bytes is not to be shown before them either."""
+        if self._is_late:
+            for segment in self.segments_list:
+                if segment is active:
+                    segment.readable = readable
+                elif segment.base > active.base:  # Begun in this turn.
+                    segment.readable = 0
 
     def _hold_back(self) -> None:
         """Promise no change of voters, nor what follows it, before all below it is flushed.

@@ -46,6 +46,20 @@ def test_a_large_batch_is_read_when_its_turn_has_ended(store: Store, log: Log) -
     assert offsets(log) == [0, 1]
 
 
+def test_a_small_batch_before_a_large_one_waits_with_it(store: Store, log: Log) -> None:
+    log.append(batch(0))
+    turn(store)
+    log.append(batch(1))
+    log.add_mark(Mark(1, 0, 2, VOTERS[:1], 0))
+    log.append(batch(2, epoch=1, size=LARGE))
+    begun = store.begin_turn(0)
+    assert begun is not None
+    assert offsets(log) == [0]
+    begun.sync()
+    store.end_turn(begun, 0)
+    assert offsets(log) == [0, 1, 2]
+
+
 def test_a_small_batch_behind_a_large_one_leaves_no_hole(store: Store, log: Log) -> None:
     log.append(batch(0, size=LARGE))
     log.add_mark(Mark(1, 0, 1, VOTERS, 0))
