@@ -172,6 +172,27 @@ def test_an_older_driver_is_fenced(sink: Sink) -> None:
     eventually(lambda: sink.read() == ["new"], "the rows are there, each once", 10)
 
 
+def test_an_older_driver_that_comes_late_takes_nothing_from_a_batch_that_is_decided(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = sink.task("r1", "a")  # Its driver sleeps, and another one is started.
+    sink.driver("r2").commit(0, [sink.task("r2", "a")])
+    ours = sink.task("r2", "b")
+    old, new = sink.driver("r1"), sink.driver("r2")
+    seal = old.decider.seal
+
+    def seal_and_wait() -> None:
+        seal()  # The old driver has noted what is open, and the new one comes to its end now …
+        with pytest.raises(SparkSourceError, match="Nothing of the batch was committed"):
+            new.commit(1, [ours])
+
+    monkeypatch.setattr(old.decider, "seal", seal_and_wait)
+    old.commit(0, [slept])  # … before the old one aborts it.
+    new.abort(1, [ours])
+    sink.driver("r2").commit(1, [sink.task("r2", "b")])
+    eventually(lambda: sink.read() == ["a", "b"], "the rows are there, each once", 10)
+
+
 def test_lost_attempts_are_ended_by_the_sweep_and_others_are_left_alone(
     sink: Sink, servers: str, cluster: Cluster
 ) -> None:

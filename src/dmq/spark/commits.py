@@ -4,20 +4,21 @@ Each task has left a transaction open. `Committer.commit` makes a batch of them:
 
     1 take over    the decider's id is ours; an older driver can decide nothing any more
     2 look         the log's last decision. This batch or a later one: it is a replay, go to 5
-    3 check        all transactions are open and will be for a while; else fail, nothing is lost
+    3 check        all transactions are open and will be for a while, and the last decision names
+                   none of them as about to be aborted; else fail, nothing is lost
     4 decide       the list of transactions, in a transaction of the decider      ← the one moment
     5 carry out    commit each of them; again and again is the same as once
     6 note         what other transactions of this query are open
-    7 close        the decision with `is_ended`, in a transaction of the decider
+    7 close        the decision with `is_ended` and what was noted, in a transaction of the decider
     8 sweep        abort what was noted in 6
 
 A driver that dies before 4 leaves nothing that readers see; its transactions are swept by the next. One
 that dies after 4 has decided: Spark runs the batch again, and 2 sends it to 5.
 
-Why the sweep hurts nobody: 7 succeeds only if nobody has taken over since 1. So no newer driver had
-committed a batch when 6 looked, and whatever tasks of a newer driver had open then belongs to this
-batch, which is decided. And the sweep ends exactly what was noted, by epoch, not what the same ids
-do later.
+Why the sweep hurts nobody: 7 succeeds only if nobody has taken over since 1, so what was noted in 6 is
+in no decision yet. It may be the next batch of a newer driver, if this one slept while that one ended
+this batch. Whoever takes over after 7 reads in 2 what was noted, and in 3 does not decide on it. And
+the sweep ends exactly what was noted, by epoch, not what the same ids do later.
 
 A task that the driver no longer waits for may open its transaction after 6. Once that is done it calls
 `is_over`, which finds what 4 has written: so of the two, one sees the other.
@@ -112,7 +113,7 @@ class Committer:
         decisions = self.log.read()
         last = decisions.get(self._writing.query)
         if last is None or last.batch < batch:
-            self._check(ours)
+            self._check(ours, () if last is None else last.swept)
             last = self._decide(batch, ours)
         self._finish(last)
         named = {each.id for each in last.transactions}
@@ -143,11 +144,17 @@ class Committer:
 
     # --- the steps
 
-    def _check(self, ours: list[Transaction]) -> None:
+    def _check(self, ours: list[Transaction], swept: tuple[Transaction, ...] = ()) -> None:
         standing = self.transactions.standing(each.id for each in ours)
         now_ms = time.time_ns() // 1_000_000
         for transaction in ours:
             found = standing.get(transaction.id)
+            if transaction in swept:
+                raise SparkSourceError(
+                    f"transaction {transaction.id} is being aborted by an older driver of this query,"
+                    " which has slept and came late. Nothing of the batch was committed; see to it"
+                    " that only one driver runs with this checkpoint, and start the query again."
+                )
             if found is None or not found.is_open or found.transaction != transaction:
                 state = "gone" if found is None else found.state
                 raise SparkSourceError(
@@ -184,11 +191,12 @@ class Committer:
                 " then go on from a new checkpoint, and choose a longer time-out."
             )
         named = {each.id for each in decision.transactions}
-        noted = [each for each in self._open(self._writing.ids) if each.transaction.id not in named]
-        self.decider.open(None if self._writing.is_job else decision.ended())
+        found = [each.transaction for each in self._open(self._writing.ids)]
+        noted = tuple(each for each in found if each.id not in named)
+        self.decider.open(None if self._writing.is_job else decision.ended(noted))
         self.decider.seal()
-        for standing in noted:
-            self.transactions.abort(standing.transaction)
+        for transaction in noted:
+            self.transactions.abort(transaction)
 
     def _open(self, prefix: str) -> list[Standing]:
         ids = [i for i in self.transactions.open_ids(prefix) if i != self._writing.decider]

@@ -73,10 +73,12 @@ class Decision:
     run: str = ""
     is_ended: bool = False
     decided_ms: int = 0
+    swept: tuple[Transaction, ...] = ()
+    """With `is_ended`: open ones that are about to be aborted, so nobody may decide on them."""
 
-    def ended(self) -> "Decision":
+    def ended(self, swept: tuple[Transaction, ...] = ()) -> "Decision":
         """The same, carried out: nobody needs to end the transactions any more."""
-        return replace(self, is_ended=True, transactions=())
+        return replace(self, is_ended=True, transactions=(), swept=swept)
 
     def to_json(self) -> bytes:
         """As it is in the log; ids are cut where they begin alike."""
@@ -87,6 +89,7 @@ class Decision:
             "ended": self.is_ended,
             "decided": self.decided_ms,
             "transactions": [list(each) for each in self.transactions],
+            "swept": [list(each) for each in self.swept],
         }
         return json.dumps(body, separators=(",", ":")).encode()
 
@@ -100,7 +103,10 @@ class Decision:
                 " package that wrote it"
             )
         transactions = tuple(Transaction(*each) for each in body["transactions"])
-        return cls(query, body["batch"], transactions, body["run"], body["ended"], body["decided"])
+        swept = tuple(Transaction(*each) for each in body.get("swept", ()))
+        return cls(
+            query, body["batch"], transactions, body["run"], body["ended"], body["decided"], swept
+        )
 
 
 class FencedError(SparkSourceError):
