@@ -225,6 +225,31 @@ def test_a_tombstone_takes_its_key_away_and_goes_itself_later(make: Make) -> Non
     assert "kept" in [key for _, key, _ in topic.read()]
 
 
+def test_what_transactions_wrote_is_compacted_too(make: Make) -> None:
+    topic = compacted(make, delete_retention_ms=500)
+    settings = {"bootstrap.servers": topic.bootstrap, "transactional.id": topic.name}
+    producer = Producer({**settings, "linger.ms": 0, "log_level": 0})
+    producer.init_transactions(20)
+    for n in range(6):
+        producer.begin_transaction()
+        for key in ("one", "two"):
+            producer.produce(topic.name, large(f"{key}-{n}"), key, partition=0)
+        assert producer.flush(20) == 0
+        if n == 4:
+            producer.abort_transaction(20)
+        else:
+            producer.commit_transaction(20)
+    topic.close_segment()
+    last = [("one", large("one-5")), ("two", large("two-5"))]
+
+    def is_clean(found: list[tuple[int, str, str | None]]) -> bool:
+        return [(key, value) for _, key, value in found if key != "the end"] == last
+
+    topic.until(is_clean, "one record of each key, and none that was aborted")
+    offsets = [offset for offset, *_ in topic.read()]
+    assert offsets[:2] == [15, 16], "offsets stay"
+
+
 def test_young_records_are_not_compacted_yet(make: Make) -> None:
     topic = compacted(make, min_compaction_lag_ms=HOUR_MS)
     for value in ("old", "old"):

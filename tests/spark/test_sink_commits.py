@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from compat.eventually import eventually
 from confluent_kafka import Consumer, TopicPartition
+from spark.feeding import create
 
 from dmq.errors import ErrorCode
 from dmq.spark.cluster import Cluster, Settings
 from dmq.spark.commits import JOB, Committer, Writing
-from dmq.spark.decisions import Decision, FencedError
+from dmq.spark.decisions import TOPIC, Decision, FencedError
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.routing import Target
 from dmq.spark.sink import write_task
@@ -364,3 +365,25 @@ def test_an_abort_ends_what_a_task_begins_behind_its_first_look(
     driver.abort(0, [])
     eventually(lambda: sink.are_over(*late), "aborted", 10)
     assert sink.read() == []
+
+
+def test_the_log_of_decisions_stays_small(query: str) -> None:
+    settings = {"log.cleaner.backoff.ms": 100, "log.retention.check.interval.ms": 100}
+    tiny = {"cleanup.policy": "compact", "internal.segment.bytes": "2000"}
+    tiny |= {"min.cleanable.dirty.ratio": "0", "delete.retention.ms": "1"}
+    with Broker(settings) as broker:
+        create(broker.bootstrap_servers, TOPIC, 1, tiny)
+        cluster = Cluster(Settings.of({"kafka.bootstrap.servers": broker.bootstrap_servers}))
+        driver = Committer(cluster, Writing("dmq-spark", query, "r1"))
+        driver.decider.take_over()
+        for batch in range(40):
+            driver._decide(batch, [Transaction("dmq-spark.some-task", 1, 0)])
+
+        def is_small() -> bool:
+            log = driver.log
+            batches = log._batches(log._offset(-2), log._offset(-1))
+            return sum(not header.is_control for header, _ in batches) < 20
+
+        eventually(is_small, "what is overtaken goes", 60)
+        assert [each.batch for each in driver.log.read().values()] == [39]
+        cluster.close()

@@ -34,7 +34,8 @@ log = logging.getLogger("dmq.broker")
 SLICE = 200
 """Partitions looked at per tick: a millisecond or so."""
 RETRY_MS = 60_000
-"""How long a log rests that could not be compacted; the reason does not go away by itself."""
+"""How long a log rests that could not be compacted; the reason does not go away by itself, or only
+when a transaction ends."""
 SWAP_PATIENCE_MS = 60_000
 """A turn that takes longer has stopped the broker: then the swap will not come any more."""
 
@@ -251,6 +252,9 @@ class Compaction:
             # what they delete.
             self._points[found.uid] = result.clean_point
             self._save_points()
+            if result.clean_point <= job.first_dirty:
+                # A transaction is open there: the next round would come just as far.
+                self._failed[found.uid] = now + RETRY_MS
             self._look_on(now)
 
     def _is_whole(self, partition: Partition) -> bool:

@@ -51,8 +51,11 @@ CREATE_TOPICS = 19
 
 _CONFIGS = {
     "cleanup.policy": "compact",
-    # Every batch reads the log, so it must stay small: the last segment is never compacted.
+    # Every batch reads the log, so it must stay small: the last segment is never compacted, and the
+    # ends of transactions go some time after their records.
     "segment.bytes": str(1 << 20),
+    "segment.ms": "600000",
+    "delete.retention.ms": "3600000",
     "min.cleanable.dirty.ratio": "0.1",
 }
 _BY_NAME = 12

@@ -93,7 +93,7 @@ def filter_batch(
 ) -> Verdict:
     """The batch with `kept` of its records.
 
-    `horizon` is set on a batch with tombstones that has none yet: when they may go (KIP-534).
+    `horizon` is set on a batch that has none yet: when its tombstones, or it, may go (KIP-534).
     `stays_if_empty` leaves a batch without records, for its offsets and its sequence.
     Raises BatchError.
     """
@@ -103,13 +103,11 @@ def filter_batch(
         if not records:
             return Verdict(batch, False, 0, header.max_timestamp)
         return Verdict(empty_batch(header), True, 0, header.max_timestamp)
-    sets_horizon = horizon is not None and any(not record[2] for record in kept)
-    if len(kept) == len(records) and not sets_horizon:
+    if len(kept) == len(records) and horizon is None:
         return Verdict(batch, False, len(kept), header.max_timestamp)
     base_timestamp = header.base_timestamp
     attributes = header.attributes
-    if sets_horizon:
-        assert horizon is not None
+    if horizon is not None:
         base_timestamp = min(horizon, _TIME_MAX)
         attributes |= DELETE_HORIZON
     if attributes & LOG_APPEND_TIME:

@@ -14,7 +14,8 @@ from crc32c import crc32c
 from dmq.storage.files import Files
 
 NAME = "clean-points"
-VERSION = 1
+VERSION = 2
+"""Points of version 1 are behind transactions that were not looked at."""
 _MAGIC = b"DMQP"
 _HEAD = struct.Struct(">4sHHII")
 _ENTRY = struct.Struct(">Qq")

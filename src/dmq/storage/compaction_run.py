@@ -1,9 +1,10 @@
 """The work of compaction: keep the last record of each key, in new files beside the old ones.
 
-    1  read the keys of the dirty part into a map: key -> its last offset, as far as it has room
-    2  copy the segments up to there, small neighbours into one file, without the records that an
+    1  read the ends of transactions, up to the first that is open: so far goes the cleaning
+    2  read the keys of the dirty part into a map: key -> its last offset, as far as it has room
+    3  copy the segments up to there, small neighbours into one file, without the records that an
        entry of the map overtakes, without keyless ones and without tombstones past their time
-    3  sync the new files and the directory; the old ones stay until the journal says SWAP
+    4  sync the new files and the directory; the old ones stay until the journal says SWAP
 
 Only ever creates `.swap` files; a crash at any point leaves the log as it was. Runs in a process
 of its own (broker/compactor.py), or in a test on a fake disk: all it meets is `Files`.
@@ -34,6 +35,7 @@ from dmq.storage.compaction_batch import (
     read_records,
 )
 from dmq.storage.compaction_job import Job, Result, Source, Swap
+from dmq.storage.compaction_transactions import Transactions
 from dmq.storage.files import Buffer, File, Files
 from dmq.storage.index import RELATIVE_OFFSET_MAX, Index
 from dmq.storage.segment import walk
@@ -59,6 +61,7 @@ def compact(files: Files, job: Job, progress: Progress) -> Result:
     """Do it. Raises CorruptError at bytes that are not what was written, OSError if the disk fails."""
     remove_leftovers(files, job.directory)
     cleaning = _Cleaning(files, job, progress)
+    cleaning.read_ends()
     cleaning.read_keys()
     swaps = [swap for group in cleaning.groups() if (swap := cleaning.rewrite(group))]
     if swaps:
@@ -84,12 +87,33 @@ class _Cleaning:
         self._clean_point = job.end
         self._producers: dict[int, int] = {}
         """Producer id -> base offset of its last batch: that one's sequence is still needed."""
+        self._markers: dict[int, int] = {}
+        """The same of its last marker, for its epoch."""
+        self._transactions = Transactions()
         self._horizon = job.now + job.delete_retention_ms
         self._records_read = self._records_kept = 0
         self._bytes_read = self._bytes_kept = 0
         self._unreadable = 0
 
-    # ---- 1: the keys
+    # ---- 1: the transactions
+
+    def read_ends(self) -> None:
+        """What was committed, and where the first transaction begins that has no end yet."""
+        for source in self._job.segments:
+            file = self._open(source)
+            for place in walk(file, 0, source.size):
+                header = read_header(file.read_at(place.position, HEADER_SIZE))
+                if header.is_transactional:
+                    size = header.size if header.is_control else 0
+                    data = memoryview(file.read_at(place.position, size))
+                    self._transactions.note(header, data)
+            self._progress(source.size)
+        # What is beyond may not have happened, and a point must not go past what was not looked at.
+        first_open = self._transactions.first_open
+        if first_open is not None:
+            self._clean_point = min(self._clean_point, first_open)
+
+    # ---- 2: the keys
 
     def read_keys(self) -> None:
         """Fill the map; where it is full, that is as far as this cleaning goes."""
@@ -99,7 +123,7 @@ class _Cleaning:
             if self._next_base(at) <= job.first_dirty:
                 if source.max_timestamp > cutoff:
                     self._read_producers(source)
-            elif not self._read_segment_keys(source):
+            elif source.base >= self._clean_point or not self._read_segment_keys(source):
                 return
 
     def _next_base(self, at: int) -> int:
@@ -117,14 +141,17 @@ class _Cleaning:
         if header.producer_id == NO_PRODUCER_ID:
             return
         if header.max_timestamp > job.now - job.producer_expiration_ms:
-            self._producers[header.producer_id] = header.base_offset
+            last = self._markers if header.is_control else self._producers
+            last[header.producer_id] = header.base_offset
 
     def _read_segment_keys(self, source: Source) -> bool:
         """False when there is no room for one more key."""
         for batch in self._batches(source):
             header = batch.header
             self._note_producer(header)
-            if header.last_offset < self._job.first_dirty or _is_kept_whole(header):
+            if header.base_offset >= self._clean_point:
+                return False
+            if header.last_offset < self._job.first_dirty or self._is_kept_whole(header):
                 continue
             try:
                 _, records = read_records(batch.data, header)
@@ -146,7 +173,7 @@ class _Cleaning:
             offsets[name] = offset
         return True
 
-    # ---- 2: the copies
+    # ---- 3: the copies
 
     def groups(self) -> list[list[Source]]:
         """Segments that become one, by their sizes before."""
@@ -170,7 +197,9 @@ class _Cleaning:
         for source in group:
             for batch in self._batches(source):
                 is_last = source is group[-1] and batch.position + len(batch.data) == source.size
-                output.add(batch, self._judge(batch, is_last))
+                verdict = self._judge(batch, is_last)
+                self._transactions.copied(batch.header, bool(verdict.data))
+                output.add(batch, verdict)
         self._bytes_kept += output.size
         return output.finish()
 
@@ -180,10 +209,12 @@ class _Cleaning:
         self._bytes_read += len(batch.data)
         if header.last_offset < self._job.log_start:
             return Verdict(empty_batch(header) if is_last else b"", True, 0, header.max_timestamp)
-        if _is_kept_whole(header) or header.base_offset >= self._clean_point:
+        if header.base_offset >= self._clean_point:
+            return self._whole(batch)
+        if not header.is_control and self._is_kept_whole(header):
             return self._whole(batch)
         try:
-            verdict = self._filter(batch, is_last)
+            verdict = (self._end if header.is_control else self._filter)(batch, is_last)
         except BatchError:
             self._unreadable += 1
             return self._whole(batch)
@@ -196,6 +227,8 @@ class _Cleaning:
         has_horizon = bool(header.attributes & DELETE_HORIZON)
         keeps_tombstones = not has_horizon or self._job.now < header.base_timestamp
         is_last_of_producer = self._producers.get(header.producer_id) == header.base_offset
+        kept = self._kept(records, keeps_tombstones)
+        has_tombstones = any(not record[2] for record in kept)
         # The end is the whole batch's, so it is set when all of it was looked at.
         sets_horizon = not has_horizon and header.last_offset < self._clean_point
         return filter_batch(
@@ -203,10 +236,33 @@ class _Cleaning:
             header,
             data,
             records,
-            self._kept(records, keeps_tombstones),
-            self._horizon if sets_horizon else None,
+            kept,
+            self._horizon if sets_horizon and has_tombstones else None,
             stays_if_empty=is_last or is_last_of_producer,
         )
+
+    def _end(self, batch: Batch, is_last: bool) -> Verdict:
+        """Of a marker: it goes some time after the last of its transaction has gone."""
+        header = batch.header
+        is_last_of_producer = self._markers.get(header.producer_id) == header.base_offset
+        is_bare = self._transactions.is_bare_commit(header, batch.data)
+        if is_last or is_last_of_producer or not is_bare:
+            return Verdict(batch.data, False, header.record_count, header.max_timestamp)
+        data, records = read_records(batch.data, header)
+        has_horizon = bool(header.attributes & DELETE_HORIZON)
+        is_due = has_horizon and self._job.now >= header.base_timestamp
+        return filter_batch(
+            batch.data,
+            header,
+            data,
+            records,
+            [] if is_due else records,
+            None if has_horizon else self._horizon,
+            stays_if_empty=False,
+        )
+
+    def _is_kept_whole(self, header: BatchHeader) -> bool:
+        return header.is_control or not self._transactions.is_committed(header)
 
     def _whole(self, batch: Batch) -> Verdict:
         header = batch.header
@@ -259,11 +315,6 @@ class _Cleaning:
             self._bytes_kept,
             self._unreadable,
         )
-
-
-def _is_kept_whole(header: BatchHeader) -> bool:
-    """Whether a transaction was committed can't be told here: such batches stay as they are."""
-    return header.is_control or header.is_transactional
 
 
 def _digest(key: bytes) -> bytes:

@@ -268,16 +268,143 @@ def test_the_last_batch_of_a_producer_keeps_its_sequence(bench: Bench) -> None:
     assert [header.base_offset for header in bench.headers()] == [2, 3], "it is long idle"
 
 
-def test_transactions_stay_as_they_are(bench: Bench) -> None:
-    bench.segment(
-        bench.batch(A, attributes=TRANSACTIONAL, producer_id=4),
-        bench.batch((b"\0\0\0\1", b""), attributes=TRANSACTIONAL | CONTROL, producer_id=4),
-    )
-    bench.segment(bench.batch(A), bench.batch(B), bench.batch(B))
-    before = bench.bytes_of(0)
-    bench.run()
-    assert bench.bytes_of(0) == before
-    assert bench.offsets() == [0, 1, 2, 4]
+# ---- transactions
+
+ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
+
+
+def written(bench: Bench, producer_id: int, *pairs: tuple[bytes | None, bytes | None]) -> bytearray:
+    return bench.batch(*pairs, attributes=TRANSACTIONAL, producer_id=producer_id)
+
+
+def ended(bench: Bench, producer_id: int, key: bytes) -> bytearray:
+    marks = TRANSACTIONAL | CONTROL
+    return bench.batch((key, b"\0\0\0\0\0\0"), attributes=marks, producer_id=producer_id)
+
+
+LATER = NOW + 5000
+"""When producers are long idle, but markers not yet due."""
+
+
+def test_what_a_transaction_committed_is_compacted_like_the_rest(bench: Bench) -> None:
+    bench.segment(written(bench, 4, A, B), ended(bench, 4, COMMIT), bench.batch(A))
+    bench.segment(written(bench, 4, B), ended(bench, 4, COMMIT), bench.batch(C))
+    bench.run(now=LATER)
+    assert bench.offsets() == [2, 3, 4, 5, 6], "0 and 1 are overtaken"
+
+
+def test_a_marker_goes_some_time_after_the_last_of_its_transaction(bench: Bench) -> None:
+    for _ in range(3):
+        bench.segment(written(bench, 4, A), ended(bench, 4, COMMIT), bench.batch(B))
+    whole = {"segment_bytes": 10_000, "now": LATER}
+    bench.run(**whole)
+    assert bench.offsets() == [1, 4, 6, 7, 8]
+    marked = [bool(header.attributes & DELETE_HORIZON) for header in bench.headers()]
+    assert marked == [True, True, False, False, False]
+    assert bench.run(**whole).swaps == (), "the end is set once"
+    bench.run(segment_bytes=10_000, now=LATER + KEEP_MS)
+    assert bench.offsets() == [6, 7, 8], "a marker stays with its records"
+
+
+def test_what_was_aborted_overtakes_nothing_and_stays_with_its_marker(bench: Bench) -> None:
+    bench.segment(bench.batch(A), written(bench, 4, A, GONE), ended(bench, 4, ABORT))
+    bench.segment(written(bench, 4, B), ended(bench, 4, COMMIT), bench.batch(C))
+    before = bench.records()
+    for now in (LATER, LATER + 2 * KEEP_MS):
+        bench.run(now=now, segment_bytes=10_000)
+        assert bench.records() == before
+    bench.segment(bench.batch(A, B))
+    bench.run(now=LATER + 4 * KEEP_MS, segment_bytes=10_000)
+    assert bench.offsets() == [1, 2, 3, 5, 6, 7, 8], "the abort index points at 1 to 3"
+
+
+def test_the_cleaning_ends_at_a_transaction_without_an_end(bench: Bench) -> None:
+    bench.segment(bench.batch(A, B), bench.batch(B))
+    bench.segment(written(bench, 4, GONE), bench.batch(C), bench.batch(C))
+    result = bench.run(now=LATER)
+    assert result.clean_point == 3
+    assert bench.offsets() == [0, 2, 3, 4, 5], "nothing is judged that may not have happened"
+    bench.segment(ended(bench, 4, COMMIT), bench.batch(B))
+    result = bench.run(now=LATER, first_dirty=result.clean_point)
+    assert result.clean_point == 8
+    assert bench.offsets() == [3, 5, 6, 7]
+    bench.run(now=LATER + KEEP_MS, first_dirty=8)
+    assert bench.offsets() == [5, 6, 7], "the tombstone is gone, and what it deletes before it"
+
+
+def test_the_last_transaction_of_a_producer_keeps_its_epoch_and_sequence(bench: Bench) -> None:
+    for _ in range(2):
+        bench.segment(written(bench, 4, A), ended(bench, 4, COMMIT), bench.batch(A))
+    bench.run(segment_bytes=10_000)
+    bench.run(segment_bytes=10_000, now=NOW + KEEP_MS, producer_expiration_ms=2 * KEEP_MS)
+    assert [header.base_offset for header in bench.headers()] == [3, 4, 5]
+    assert [header.record_count for header in bench.headers()] == [0, 1, 1]
+
+
+Found = dict[bytes, tuple[int, bytes]]
+"""Key -> the offset and value of its last record."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_readers_of_committed_records_find_the_last_of_each_key(bench: Bench, seed: int) -> None:
+    rng = random.Random(seed)
+    open_: dict[int, Found] = {}
+    latest: Found = {}
+    batches: list[bytearray] = []
+    for n in range(200):
+        producer, offset = rng.randrange(4), bench.end
+        key, value = b"k%d" % rng.randrange(6), b"v%d" % n
+        if producer == 0:
+            batches.append(bench.batch((key, value)))
+            latest = newest(latest, {key: (offset, value)})
+        elif producer in open_ and rng.random() < 0.4:
+            is_commit = rng.random() < 0.6
+            batches.append(ended(bench, producer, COMMIT if is_commit else ABORT))
+            done = open_.pop(producer)
+            latest = newest(latest, done) if is_commit else latest
+        else:
+            batches.append(written(bench, producer, (key, value)))
+            open_.setdefault(producer, {})[key] = (offset, value)
+        if len(batches) >= 7:
+            bench.segment(*batches)
+            batches = []
+            bench.run(now=LATER + n * KEEP_MS, segment_bytes=2000)
+    for producer, done in open_.items():
+        batches.append(ended(bench, producer, COMMIT))
+        latest = newest(latest, done)
+    bench.segment(*batches, bench.batch((b"end", b"")))
+    for rounds in (300, 600):
+        bench.run(now=LATER + rounds * KEEP_MS, segment_bytes=100_000)
+    found = committed(bench)
+    found.pop(b"end")
+    assert found == latest
+
+
+def newest(one: Found, other: Found) -> Found:
+    return {key: max(one.get(key, (-1, b"")), other.get(key, (-1, b""))) for key in one | other}
+
+
+def committed(bench: Bench) -> Found:
+    """What a reader of committed records sees."""
+    pending: dict[int, Found] = {}
+    found: Found = {}
+    for source in bench.sources:
+        raw = bench.bytes_of(source.base)
+        for position, header in scan(raw):
+            read = iterate(raw, position, header)
+            records = {record.key or b"": (record.offset, record.value or b"") for record in read}
+            if header.is_control:
+                done = pending.pop(header.producer_id, {})
+                found = newest(found, done) if COMMIT in records else found
+            elif header.is_transactional:
+                pending[header.producer_id] = pending.get(header.producer_id, {}) | records
+            else:
+                found = newest(found, records)
+    assert not pending, "every transaction has its marker"
+    return found
+
+
+# ---- how far back
 
 
 def test_what_lies_below_the_log_start_goes(bench: Bench) -> None:
@@ -421,7 +548,7 @@ def test_progress_is_told(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(A))
     told: list[int] = []
     result = compact(bench.disk, bench.job(), told.append)
-    assert sum(told) == 2 * bench.sources[0].size + result.swaps[0].size
+    assert sum(told) == 3 * bench.sources[0].size + result.swaps[0].size
 
 
 # ---- clean points
