@@ -10,12 +10,14 @@ from pyspark.sql import SparkSession
 from spark.feeding import create, numbered, produce, rows, stream, topic_name
 
 from dmq.spark.cluster import Cluster as Connections
+from dmq.spark.connection import Connection
 from dmq.spark.decode import Wanted
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.fetching import RangeReader
 from dmq.spark.options import SourceOptions
 from dmq.spark.schema import arrow_schema, source_schema
 from dmq.testing import Cluster
+from dmq.wire.messages.k01_fetch import FetchResponse
 
 COUNT = 3000
 SCHEMA = arrow_schema(source_schema(False))
@@ -73,6 +75,26 @@ def test_a_leadership_that_is_handed_over_in_mid_read_is_followed(
                 cluster.stop(stopped)
     assert offsets == list(range(COUNT))
     cluster.restart(stopped)
+
+
+def test_a_reader_above_its_quota_waits_and_goes_on(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, throttled = Connection.receive, 0
+
+    def receive_slowly(connection: Connection, **how: Any) -> Any:
+        """As a broker of Kafka does it whose client has used its quota up."""
+        nonlocal throttled
+        answer = receive(connection, **how)
+        if isinstance(answer, FetchResponse) and throttled < 3:
+            throttled += 1
+            return FetchResponse(throttle_time_ms=5, error_code=0, session_id=0, responses=[])
+        return answer
+
+    monkeypatch.setattr(Connection, "receive", receive_slowly)
+    with reading(cluster, topic) as batches:
+        offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert offsets == list(range(COUNT))
 
 
 def test_a_cluster_that_stays_away_is_told_when_patience_ends(cluster: Cluster, topic: str) -> None:

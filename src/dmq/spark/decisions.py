@@ -26,7 +26,7 @@ from dmq.records import BatchHeader, Record, iterate, scan
 from dmq.spark.cluster import Cluster
 from dmq.spark.connection import FETCH, LIST_OFFSETS, METADATA
 from dmq.spark.encode import Packing, Producer, Rows, Segment, encode
-from dmq.spark.failures import SparkSourceError, check
+from dmq.spark.failures import SparkSourceError, check, only_partition
 from dmq.spark.routing import Target
 from dmq.spark.sending import Sender
 from dmq.spark.transactions import LostTransactionError, Transaction, Transactions
@@ -213,9 +213,7 @@ class DecisionLog:
         def attempt() -> memoryview:
             connection = self._cluster.leader_connection(*LOG)
             response = connection.ask(FETCH, request, highest=_BY_NAME)
-            check(response.error_code, f"read {TOPIC}")
-            found = response.responses[0].partitions[0]
-            check(found.error_code, f"read {TOPIC}")
+            found = only_partition(response, f"read {TOPIC}")
             if not found.records and found.high_watermark < end:
                 # A new leader that does not know yet how far the log is committed.
                 raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"read {TOPIC}")

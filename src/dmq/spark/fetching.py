@@ -16,7 +16,7 @@ from dmq.spark.batches import select
 from dmq.spark.cluster import Cluster
 from dmq.spark.connection import FETCH, Connection
 from dmq.spark.decode import Wanted, decode
-from dmq.spark.failures import SparkSourceError, check
+from dmq.spark.failures import SparkSourceError, only_partition
 from dmq.spark.offsets import CONSUMER, READ_COMMITTED, READ_UNCOMMITTED, OffsetFinder
 from dmq.spark.options import SourceOptions
 from dmq.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -83,7 +83,7 @@ class RangeReader:
     # --- fetching
 
     def _fetch(self) -> Answer | None:
-        """The answer to a fetch from `_offset`; None if that offset was moved instead."""
+        """The answer to a fetch from `_offset`; None if that was moved, or is to be asked again."""
         try:
             return self._cluster.retry(f"read {self._wanted} at {self._offset}", self._attempt)
         except KafkaError as error:
@@ -92,15 +92,18 @@ class RangeReader:
                 return None
             raise self._refused(error) from error
 
-    def _attempt(self) -> Answer:
+    def _attempt(self) -> Answer | None:
         try:
             connection = self._asked or self._ask()
             response = connection.receive()
         finally:
             self._asked = None
-        check(response.error_code, f"fetch of {self._wanted}")
-        data: PartitionData = response.responses[0].partitions[0]
-        check(data.error_code, f"fetch of {self._wanted} at {self._offset}")
+        if not (response.error_code or response.responses):
+            # A client above its quota gets nothing, and is to wait (KIP-219): no failure.
+            time.sleep(response.throttle_time_ms / 1000)
+            return None
+        what = f"fetch of {self._wanted} at {self._offset}"
+        data: PartitionData = only_partition(response, what)
         records: Any = data.records
         return Answer(
             data=memoryview(b"") if records is None else records,

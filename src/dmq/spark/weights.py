@@ -9,7 +9,7 @@ from functools import partial
 from dmq import records
 from dmq.spark.cluster import Cluster
 from dmq.spark.connection import FETCH
-from dmq.spark.failures import check
+from dmq.spark.failures import only_partition
 from dmq.spark.fetching import FETCH_VERSION_MAX
 from dmq.spark.offsets import CONSUMER, Offsets, Partition
 from dmq.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -36,8 +36,8 @@ def _sample(cluster: Cluster, partition: Partition, start: int) -> float:
         topics=[FetchTopic(topic=topic, partitions=[asked])],
     )
     connection = cluster.leader_connection(topic, index)
-    answer = connection.ask(FETCH, request, highest=FETCH_VERSION_MAX).responses[0].partitions[0]
-    check(answer.error_code, f"a look at {topic}-{index}")
+    response = connection.ask(FETCH, request, highest=FETCH_VERSION_MAX)
+    answer = only_partition(response, f"a look at {topic}-{index}")
     size = next_offset = 0
     for _, header in records.scan(answer.records or b""):
         size += header.size

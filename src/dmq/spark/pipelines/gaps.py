@@ -11,7 +11,7 @@ from typing import NamedTuple
 from dmq import records
 from dmq.spark.cluster import Cluster, Settings
 from dmq.spark.connection import FETCH
-from dmq.spark.failures import check
+from dmq.spark.failures import only_partition
 from dmq.wire.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
 MARKER = "transaction markers"
@@ -99,9 +99,7 @@ def _fetch(cluster: Cluster, topic: str, partition: int, offset: int) -> Partiti
     def attempt() -> PartitionData:
         connection = cluster.leader_connection(topic, partition)
         answer = connection.ask(FETCH, request, highest=_BY_NAME)
-        check(answer.error_code, "Fetch")
-        data: PartitionData = answer.responses[0].partitions[0]
-        check(data.error_code, f"Fetch of {topic} partition {partition}")
+        data: PartitionData = only_partition(answer, f"Fetch of {topic} partition {partition}")
         return data
 
     return cluster.retry(f"look at {topic} partition {partition}", attempt)
