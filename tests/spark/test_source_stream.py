@@ -8,6 +8,7 @@ from compat.eventually import eventually
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 from spark.feeding import (
     available,
@@ -20,7 +21,11 @@ from spark.feeding import (
     topic_name,
 )
 
+from dmq.spark.failures import SparkSourceError
 from dmq.spark.lag import lag
+from dmq.spark.options import SourceOptions
+from dmq.spark.schema import source_schema
+from dmq.spark.stream import StreamReader
 from dmq.testing import Broker
 
 
@@ -166,6 +171,55 @@ def test_new_partitions_and_new_topics_are_picked_up_from_their_first_record(
         query.stop()
     found = {(row[2], row[3], row[4]) for row in rows(spark.table(memory))}
     assert {(first, 1, n) for n in range(7)} | {(second, 0, n) for n in range(5)} <= found
+
+
+def reader(broker: Broker, **options: str) -> StreamReader:
+    """As Spark makes it in a driver's process."""
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    return StreamReader(SourceOptions.of({**servers, **options}), source_schema(False))
+
+
+def test_a_first_batch_that_failed_is_run_again_by_the_next_driver(
+    broker: Broker, topic: str
+) -> None:
+    first = reader(broker, subscribe=topic)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    produce(broker.bootstrap_servers, topic, numbered(5), partition=0)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(20)
+    second = reader(broker, subscribe=topic)
+    assert second.partitions(second.initialOffset(), end) == [], "the log ended here then"
+    next_end = second.latestOffset(end, ReadAllAvailable())
+    assert [str(task) for task in second.partitions(end, next_end)] == [
+        f"RangePartition({topic}-0 [100, 105))"
+    ]
+    for each in (first, second):
+        each.stop()
+
+
+def test_a_topic_that_was_deleted_since_its_batch_was_planned_is_told_or_left_out(
+    broker: Broker,
+) -> None:
+    bootstrap, pattern = broker.bootstrap_servers, topic_name("gone")
+    there, gone = create(bootstrap, f"{pattern}-a"), create(bootstrap, f"{pattern}-b")
+    for name in (there, gone):
+        produce(bootstrap, name, numbered(5))
+    end = {there: {"0": 5}, gone: {"0": 5}}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([gone])[gone].result(20)
+    options = {"subscribePattern": f"{pattern}-.*", "kafka.default.api.timeout.ms": "1000"}
+    strict, lax = reader(broker, **options), reader(broker, failOnDataLoss="false", **options)
+    eventually(lambda: gone not in admin.list_topics(timeout=20).topics, "it is deleted")
+    with pytest.raises(SparkSourceError, match="is gone: was the topic deleted"):
+        strict.partitions({there: {"0": 0}}, end)
+    assert len(lax.partitions({there: {"0": 0}}, end)) == 1
+    tasks = lax.partitions({there: {"0": 0}, gone: {"0": 0}}, end)
+    found = [batch.num_rows for task in tasks for batch in lax.read(task)]
+    assert found == [5], "a task that was planned before skips it, too"
+    with pytest.raises(SparkSourceError, match="it is gone"):
+        list(strict.read(tasks[-1]))
+    for each in (strict, lax):
+        each.stop()
 
 
 def test_a_checkpoint_of_the_kafka_source_goes_on_with_this_one(

@@ -91,6 +91,15 @@ class RangeReader:
                 self._out_of_range()
                 return None
             raise self._refused(error) from error
+        except SparkSourceError as error:
+            cause = error.__cause__
+            if not isinstance(cause, KafkaError):
+                raise
+            if cause.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._lost("it is gone (was the topic deleted?)")
+            self._offset = self._wanted.end
+            return None
 
     def _attempt(self) -> Answer | None:
         try:

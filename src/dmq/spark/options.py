@@ -169,6 +169,13 @@ class SourceOptions:
             )
 
 
+def is_latest(bound: Bound, partition: tuple[str, int]) -> bool:
+    """Whether a partition is to be read from its end, whatever that is."""
+    topic, index = partition
+    each = (bound.each or {}).get(topic, {})
+    return not bound.is_time and LATEST in (bound.everywhere, each.get(index))
+
+
 def _offsets_of(bound: Bound) -> set[int]:
     if bound.is_time:
         return set()

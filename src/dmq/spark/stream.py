@@ -31,7 +31,7 @@ from dmq.spark.offsets import (
     to_json,
     wait_for_brokers,
 )
-from dmq.spark.options import LATEST, Bound, SourceOptions
+from dmq.spark.options import LATEST, Bound, SourceOptions, is_latest
 from dmq.spark.planning import backlog, limited, limited_by_weight, ranges_between, split
 from dmq.spark.reader import RangePartition, read_partition
 from dmq.spark.schema import check_schema
@@ -120,6 +120,9 @@ class _Driver:
         self._is_frozen = False
         self._target: Offsets | None = None
         self._new_starts: Offsets = {}
+        self._initial: Offsets | None = None
+        """What `initial` has said in this process, and where the first batch ends."""
+        self._first_end: Offsets | None = None
         self._last_batch_at = float("-inf")
         self.seen: Offsets = {}
         """The end of all partitions when last asked."""
@@ -134,7 +137,8 @@ class _Driver:
     def initial(self) -> Offsets:
         wait_for_brokers(self._cluster)
         bound = self._options.starting or Bound(everywhere=LATEST)
-        return self._finder.resolve(bound, self._finder.partitions(), is_start=True)
+        self._initial = self._finder.resolve(bound, self._finder.partitions(), is_start=True)
+        return self._initial
 
     # --- how far
 
@@ -204,11 +208,15 @@ class _Driver:
     # --- tasks
 
     def tasks(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        begins = start | self._begin_new(end.keys() - start.keys())
-        gone = start.keys() - end.keys()
+        if start == self._initial and self._first_end in (None, end):
+            self._first_end = end
+            start = self._first_again(start, end)
+        gone = start.keys() - end.keys() | self._deleted(end.keys() - start.keys())
         if gone:
             names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(gone))
             self._lost(f"{names} is gone: was the topic deleted")
+            end = {p: until for p, until in end.items() if p not in gone}
+        begins = start | self._begin_new(end.keys() - start.keys())
         for (topic, partition), until in end.items():
             if until < begins[topic, partition]:
                 self._lost(
@@ -220,6 +228,25 @@ class _Driver:
             ranges_between(begins, end), options.min_partitions, options.max_records_per_partition
         )
         return [RangePartition(range_) for range_ in ranges]
+
+    def _first_again(self, start: Offsets, end: Offsets) -> Offsets:
+        """Where a query's first batch begins, which a run before this one may have planned.
+
+        Spark keeps where that batch ends, not where it began, and asks for a beginning again. The end of
+        a log has moved on since; partitions that came since are for the next batch.
+        """
+        bound = self._options.starting or Bound(everywhere=LATEST)
+        found = {p: offset for p, offset in start.items() if p in end}
+        for partition, offset in found.items():
+            if is_latest(bound, partition) or (
+                bound.is_time and self._options.latest_when_no_match
+            ):
+                found[partition] = min(offset, end[partition])
+        return found
+
+    def _deleted(self, partitions: Any) -> set[Partition]:
+        """Those of them that a batch was planned with and that are no longer there."""
+        return set(partitions) - set(self._finder.partitions()) if partitions else set()
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
