@@ -133,8 +133,9 @@ def test_an_end_in_a_stream_is_told_with_the_trigger_to_use(
     spark: SparkSession, broker: Broker, checkpoint: str
 ) -> None:
     df = stream(spark, broker.bootstrap_servers, subscribe="orders", endingOffsets="latest")
-    with pytest.raises(Exception, match="availableNow=True"):
+    with pytest.raises(Exception, match="availableNow=True") as caught:
         available(df, checkpoint, "never")
+    assert "UnboundLocalError" not in str(caught.value), "of Spark's worker, which hides ours"
 
 
 def test_offsets_must_name_every_partition(spark: SparkSession, broker: Broker) -> None:

@@ -48,8 +48,6 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Reads topics in micro-batches, each between two sets of offsets."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        check_schema(schema, options.includes_headers)
-        options.check_stream()
         self._options = options
         self._schema = schema
         self._driver: _Driver | None = None
@@ -57,6 +55,10 @@ class StreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
     @property
     def _on_driver(self) -> "_Driver":
         if self._driver is None:
+            # Not when this object is made: Spark's worker then hides the sentence behind an error of
+            # its own.
+            check_schema(self._schema, self._options.includes_headers)
+            self._options.check_stream()
             self._driver = _Driver(self._options)
         return self._driver
 
