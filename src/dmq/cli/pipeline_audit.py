@@ -147,7 +147,8 @@ def _compacted(session: Session, topics: list[str]) -> frozenset[str]:
     from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    answers = session.admin().describe_configs(asked, request_timeout=REQUEST_TIMEOUT_S)
+    admin = session.admin()  # Answers come as long as there is one.
+    answers = admin.describe_configs(asked, request_timeout=REQUEST_TIMEOUT_S)
     found = set()
     for resource, future in answers.items():
         policy = future.result().get("cleanup.policy")
