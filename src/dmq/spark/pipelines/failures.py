@@ -1,6 +1,10 @@
 """The one exception of pipelines: a sentence that says what is wrong, and one that says what to do."""
 
+import re
+
 from dmq.errors import DmqError
+
+_OURS = re.compile(r"dmq\.spark\.[\w.]+Error: ")
 
 
 class PipelineError(DmqError):
@@ -15,10 +19,16 @@ class PipelineError(DmqError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of Spark says, without the Java stack trace below it."""
+    """What an error of Spark says, without the stack traces of Java and Python below it.
+
+    What our own source or sink has to say is at the end of the Python one.
+    """
     text = str(error)
     reason = getattr(error, "desc", None)
     if isinstance(reason, str) and reason:
         text = reason
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if _OURS.match(line)]
+    if ours:
+        return ours[-1]
     return lines[0] if lines else type(error).__name__
