@@ -12,10 +12,10 @@ import typer
 from dmq.cli.cluster_facts import Cluster, Partition, gather
 from dmq.cli.cluster_show import ids
 from dmq.cli.cluster_wire import UNCLEAN, ClusterWire, Where
-from dmq.cli.cluster_words import confirm, no_partition, partition_of
+from dmq.cli.cluster_words import complain, confirm, no_partition, outcomes_json, partition_of
 from dmq.cli.command import command
-from dmq.cli.exits import CommandError, Exit
-from dmq.cli.output import human_size
+from dmq.cli.exits import CommandError, Exit, usage, worst
+from dmq.cli.output import count_of, human_size
 from dmq.cli.plain_help import PlainGroup
 from dmq.cli.session import Session
 from dmq.errors import ErrorCode
@@ -28,6 +28,7 @@ app = typer.Typer(
     help="Save what is left of a partition that no majority can save.",
 )
 
+_FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 _TAKES_OVER_S = 30.0
 """How long the survivor may take to lead."""
 
@@ -37,12 +38,27 @@ def _group() -> None:
     """With a callback, a group of one command stays a group."""
 
 
-@command(app, "recover", "dmq partition recover orders:3\ndmq partition recover orders:3 --yes")
+@command(
+    app,
+    "recover",
+    """
+    dmq partition recover orders:3
+    dmq partition recover orders:3 --yes
+
+    After the damage of a disk, when all brokers are up again:
+    dmq partition recover --all
+    """,
+)
 def recover(
     session: Session,
     partition: Annotated[
-        str, typer.Argument(metavar="TOPIC:PARTITION", show_default=False, help="Which one.")
-    ],
+        str | None,
+        typer.Argument(metavar="TOPIC:PARTITION", show_default=False, help="Which one."),
+    ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="All that have no leader though all their brokers are up."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Exit:
     """Make the best survivor the leader of a partition that has none.
@@ -50,6 +66,36 @@ def recover(
     The last resort: what only the brokers have that are gone is lost, acknowledged records too. While
     there is hope that they come back with their disks, wait for them: then nothing is lost.
     """
+    if (partition is None) is not everything:
+        raise usage("Which partition?", "Name one, TOPIC:PARTITION, or say --all.")
+    return _recover_all(session, yes) if partition is None else _recover(session, partition, yes)
+
+
+def _recover_all(session: Session, yes: bool) -> Exit:
+    """A broker that is down may come back with all that it has: what it has a replica of waits."""
+    with ClusterWire(session) as wire:
+        cluster = gather(wire)
+        lost = [each for each in cluster.leaderless if not _down(cluster, each)]
+        for each in lost:
+            _tell_the_price(session, cluster, each)
+        if lost and not yes:
+            names = count_of(len(lost), "partition")
+            confirm(f"Recover {names} from what is left?", "Nothing was changed")
+        elected = wire.elect(UNCLEAN, [each.where for each in lost]) if lost else []
+    failed = [each for each in elected if each.code not in _FINE]
+    if session.output.json:
+        session.output.emit({"elections": outcomes_json(elected)})
+    done = count_of(len(elected) - len(failed), "partition")
+    session.output.say(f"{done} recovered" if lost else "There is nothing to recover")
+    waiting = len(cluster.leaderless) - len(lost)
+    if waiting:
+        names = count_of(waiting, "partition")
+        session.output.note(f"{names} without a leader and with a broker that is down: left alone")
+    complain(session, failed)
+    return worst(len(elected) - len(failed), len(failed), Exit.FAILURE)
+
+
+def _recover(session: Session, partition: str, yes: bool) -> Exit:
     where = partition_of(partition)
     with ClusterWire(session) as wire:
         cluster = gather(wire)
@@ -62,7 +108,7 @@ def recover(
         if not yes:
             confirm(f"Recover {partition} from what is left?", "Nothing was changed")
         [outcome] = wire.elect(UNCLEAN, [where])
-        if outcome.code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+        if outcome.code not in _FINE:
             raise CommandError(
                 f"{partition} can't be recovered: {outcome.message or outcome.name}",
                 hint="Bring the brokers back that have its replicas: then nothing is lost.",
@@ -72,7 +118,7 @@ def recover(
         session.output.emit(_json(found) | {"recovered": leader >= 0, "leader": leader})
     if leader < 0:
         raise CommandError(f"{partition} has no leader yet: see `dmq cluster status`")
-    session.output.say(f"{partition}: led by {leader}; what only the others had is lost")
+    session.output.say(f"{partition}: led by {leader}; what it does not have is lost")
     return Exit.OK
 
 
@@ -88,10 +134,8 @@ def _json(found: Partition) -> dict[str, Any]:
 
 
 def _tell_the_price(session: Session, cluster: Cluster, found: Partition) -> None:
-    up = [
-        node for node in found.replicas if node in cluster.brokers and cluster.brokers[node].is_up
-    ]
-    down = [node for node in found.replicas if node not in up]
+    down = _down(cluster, found)
+    up = [node for node in found.replicas if node not in down]
     note = session.output.note
     note(
         f"{found.name} has no leader. Its replicas: {ids(found.replicas)}; down: {ids(down) or 'none'}"
@@ -107,6 +151,13 @@ def _tell_the_price(session: Session, cluster: Cluster, found: Partition) -> Non
             f"Records that only {those} are lost for ever, acknowledged ones too, whoever comes back"
             " later."
         )
+    else:
+        note("A disk of it was lost or damaged: records that only this one had are lost for ever.")
+
+
+def _down(cluster: Cluster, found: Partition) -> list[int]:
+    brokers = cluster.brokers
+    return [node for node in found.replicas if node not in brokers or not brokers[node].is_up]
 
 
 def _await_leader(wire: ClusterWire, where: Where) -> int:

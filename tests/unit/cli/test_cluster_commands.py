@@ -289,6 +289,33 @@ def test_recovery_says_what_may_be_lost(
     assert ("elect", 1, [A]) in cluster.log
 
 
+def test_all_are_recovered_of_which_no_broker_is_down(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    for where in cluster.leaders:
+        cluster.leaders[where] = -1  # Their disks were damaged.
+    cluster.down.add(3)
+    waiting = [where for where, nodes in cluster.replicas.items() if 3 in nodes]
+    cluster.replicas[("one", 0)], cluster.leaders[("one", 0)] = [1], -1
+    assert run(["partition", "recover", "--all", "--yes"]) == Exit.OK
+    out, err = capsys.readouterr()
+    assert out == "1 partition recovered\n"
+    assert "records that only this one had are lost" in err
+    assert f"{len(waiting)} partitions without a leader" in err
+    assert ("elect", 1, [("one", 0)]) in cluster.log
+    assert printed(capsys, "partition", "recover", "--all", "--yes") == {"elections": []}
+
+
+@pytest.mark.parametrize("which", [[], ["t:0", "--all"]])
+def test_recovery_wants_one_or_all(
+    which: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost(monkeypatch)
+    assert run(["partition", "recover", *which, "--yes"]) == Exit.USAGE
+    assert "or say --all" in capsys.readouterr().err
+
+
 def test_recovery_needs_a_yes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
