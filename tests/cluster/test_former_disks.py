@@ -36,17 +36,3 @@ def test_the_former_disk_of_a_broker_takes_part_again() -> None:
         former.rename(folder)
         cluster.restart(3)
         cluster.wait_ready(in_sync=True)
-
-
-def test_a_rotten_journal_is_told_with_what_to_do_and_that_helps() -> None:
-    with Cluster(3, network="direct") as cluster:
-        member = cluster.member(3)
-        cluster.kill(3)
-        (journal,) = member.data_dir.glob("journal/0*")
-        written = bytearray(journal.read_bytes())
-        written[len(written.rstrip(b"\0")) // 2] ^= 0xFF
-        journal.write_bytes(written)
-        with pytest.raises(BrokerFailedError, match="with an empty directory and its number"):
-            cluster.restart(3)
-        cluster.restart(3, wiped=True)
-        cluster.wait_ready(in_sync=True)

@@ -28,6 +28,7 @@ from dmq.broker.member import ThisMember
 from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
 from dmq.broker.peers import PeerError
 from dmq.broker.producing import Snapshots
+from dmq.broker.renaming import check_others_vote, go_on_alone, open_store, skip_producer_ids
 from dmq.broker.service import Clocks, Identity
 from dmq.broker.syncer import Syncer, Workers
 from dmq.config.broker import BrokerConfig
@@ -41,7 +42,7 @@ from dmq.machines.commands import FormCluster, RegisterBroker
 from dmq.machines.records import Endpoint, FeatureRange
 from dmq.storage.files import OsFiles
 from dmq.storage.producer_files import ProducerFiles
-from dmq.storage.store import Store, StoreSettings
+from dmq.storage.store import StoreSettings
 
 log = logging.getLogger("dmq.broker")
 
@@ -130,8 +131,12 @@ def steady_ms() -> int:
 class Runtime:
     """One broker. `await start()`, then `await stop()`; `failure` is set if it had to stop itself."""
 
-    def __init__(self, config: BrokerConfig, doors: Doors[Any]) -> None:
+    def __init__(
+        self, config: BrokerConfig, doors: Doors[Any], accept_rotten: uuid.UUID | None = None
+    ) -> None:
+        """`accept_rotten`: see `renaming`."""
         self.config = config
+        self._accepted = accept_rotten
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -167,7 +172,7 @@ class Runtime:
             reserve_bytes=config.disk_reserve_bytes,
             quarantine_ms=config.log_segment_delete_delay_ms,
         )
-        self.store = Store.open(files, settings, now=steady_ms())
+        self.store = open_store(files, settings, self._accepted, steady_ms())
         for listener in config.kafka_listeners:
             self._bound[listener.name] = self._ways.bind(config, listener)
         place = await self._find_place()
@@ -265,6 +270,9 @@ class Runtime:
     async def _take_part(self, place: Founded | Joined | None) -> None:
         """Read the metadata and be registered in them; then serve what they place here."""
         self.parts.metadata.moved()  # What the log knows to be committed.
+        is_renamed = self._entrance is None and go_on_alone(
+            self.parts.metadata.replica, self._accepted, steady_ms()
+        )
         if isinstance(place, Founded):
             self._turn_now()
             self.store.identify(place.cluster_id, place.node_id)
@@ -280,6 +288,8 @@ class Runtime:
             await self._until(self._is_registered, "reading the cluster's metadata")
         else:
             await self._register(identity)
+        if is_renamed:
+            skip_producer_ids(self.service)
         self.parts.leadership.begin(self.service.broker_epoch)
         if self._entrance is not None:
             self.parts.replicas.on_more = self._open_more
@@ -337,6 +347,7 @@ class Runtime:
             except (KafkaError, PeerError) as error:
                 if error.code not in RETRIABLE and error.code is not ErrorCode.NOT_CONTROLLER:
                     raise
+                check_others_vote(self.parts.metadata.replica)
                 log.warning("this broker is not registered yet: %s", error)
             else:
                 return

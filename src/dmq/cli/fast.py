@@ -29,6 +29,7 @@ SERVE = {
     "--bootstrap": "bootstrap",
     "--join": "join",
     "--peers": "peers",
+    "--accept-rotten": "accept_rotten",
     "--set": "settings",
     "--quiet": "quiet",
     "-q": "quiet",

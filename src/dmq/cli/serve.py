@@ -115,6 +115,15 @@ def serve(
             rich_help_panel=_CLUSTER,
         ),
     ] = None,
+    accept_rotten: Annotated[
+        str | None,
+        typer.Option(
+            "--accept-rotten",
+            metavar="ID",
+            help="Once, after a start that was refused because the journal lost records: keep what is "
+            "left and go on under a new directory id. ID is the present one; the refusal names it.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `dmq config list`."),
@@ -128,6 +137,9 @@ def serve(
 
     A broker whose data directory is not empty knows its cluster: --bootstrap, --join and --peers then
     change nothing, so that the same command starts it again.
+
+    --accept-rotten changes nothing if the journal is sound, or if ID is not that of the data directory:
+    left in the command, it does not accept the next damage.
     """
     from dmq.cli import start
 
@@ -138,7 +150,7 @@ def serve(
         "no_color": not session.output.color,
     }
     texts = {"config": config, "data": data, "host": host, "rack": rack, "join": join}
-    texts["peers"] = peers
+    texts |= {"peers": peers, "accept_rotten": accept_rotten}
     numbers = {"port": port, "peer_port": peer_port, "node_id": node_id}
     options |= {name: text for name, text in texts.items() if text is not None}
     options |= {name: str(number) for name, number in numbers.items() if number is not None}

@@ -17,6 +17,8 @@ from dmq.cli.fast import Options
 from dmq.errors import ConfigError, DmqError, StorageError
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from dmq.cli.up_many import Brokers
     from dmq.config.broker import BrokerConfig
     from dmq.doors.serve import Ready
@@ -116,6 +118,22 @@ def _serve(options: Options) -> int:
     if path and not os.path.exists(str(path)):  # noqa: PTH110  pathlib is not imported yet.
         raise not_found(f"There is no configuration file {path!r}", "Give --config one.")
     return _run(_serve_config(_serve_flags(options), path), options)
+
+
+def _accepted(options: Options) -> "UUID | None":
+    """The directory whose rotten journal somebody knows of, and wants to go on with."""
+    if "accept_rotten" not in options:
+        return None
+    from uuid import UUID
+
+    text = _named(options["accept_rotten"], "--accept-rotten")
+    try:
+        return UUID(text)
+    except ValueError:
+        raise usage(
+            f"--accept-rotten {text!r} is no directory id",
+            "A start without it names the id, if the journal is rotten.",
+        ) from None
 
 
 _SERVE_SETTINGS = {
@@ -241,6 +259,7 @@ def _run(config: "BrokerConfig", options: Options, *, is_temporary: bool = False
     from dmq.cli.broker_log import log_to_stderr
     from dmq.doors.serve import run_broker
 
+    accepted = _accepted(options)
     log_to_stderr(config.logging_level, config.logging_format, is_quiet=bool(options.get("quiet")))
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -253,7 +272,7 @@ def _run(config: "BrokerConfig", options: Options, *, is_temporary: bool = False
             _remove_leftovers(config.data_dir)
 
     try:
-        return run_broker(config, on_ready)
+        return run_broker(config, on_ready, accepted)
     except OSError as error:
         raise _explained(error, config) from error
 

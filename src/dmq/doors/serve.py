@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import uvloop
 
@@ -59,9 +60,9 @@ class Ready:
         return ",".join(f"{host}:{port}" for host, port in self.endpoints.values())
 
 
-async def start_broker(config: BrokerConfig) -> Runtime:
+async def start_broker(config: BrokerConfig, accept_rotten: UUID | None = None) -> Runtime:
     """A running broker on this loop; end it with `await runtime.stop()`."""
-    runtime = Runtime(config, Ways())
+    runtime = Runtime(config, Ways(), accept_rotten)
     try:
         await runtime.start()
     except BaseException:
@@ -116,9 +117,12 @@ class Ways:
 # --- a process -----------------------------------------------------------------------------------
 
 
-def run_broker(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
+def run_broker(
+    config: BrokerConfig, on_ready: Callable[[Ready], None], accept_rotten: UUID | None = None
+) -> int:
     """Run a broker until SIGINT or SIGTERM; the process's exit code.
 
+    `accept_rotten`: the id of a data directory that may change its name if its journal is rotten.
     Raises what keeps it from starting: ConfigError, OSError, StorageError.
     """
     if not __debug__:
@@ -126,16 +130,18 @@ def run_broker(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
     raise_file_limit()
     _keep_memory()
     with _profile(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config, on_ready))
+        return runner.run(_run(config, on_ready, accept_rotten))
 
 
-async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
+async def _run(
+    config: BrokerConfig, on_ready: Callable[[Ready], None], accept_rotten: UUID | None
+) -> int:
     began = time.monotonic()
     loop = asyncio.get_running_loop()
     wanted = asyncio.Event()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, wanted.set)
-    runtime = await _started_unless(wanted, config)
+    runtime = await _started_unless(wanted, config, accept_rotten)
     if runtime is None:
         return 0
     fail_on_bugs(runtime)
@@ -149,9 +155,11 @@ async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None]) -> int:
     return EXIT_FAILED if runtime.failure is not None else 0
 
 
-async def _started_unless(wanted: asyncio.Event, config: BrokerConfig) -> Runtime | None:
+async def _started_unless(
+    wanted: asyncio.Event, config: BrokerConfig, accept_rotten: UUID | None
+) -> Runtime | None:
     """The broker; None if it was told to stop before: a search for a cluster may never end."""
-    starting = asyncio.ensure_future(start_broker(config))
+    starting = asyncio.ensure_future(start_broker(config, accept_rotten))
     stopping = asyncio.ensure_future(wanted.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

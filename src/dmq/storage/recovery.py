@@ -80,11 +80,7 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
     replay = read_journal(files, salt)
     report = replay.report
     if report.rotten is not None and not accept_rotten:
-        raise CorruptError(
-            f"the journal lost what it promised: {report.rotten}. Nothing was changed. A broker of a "
-            "cluster starts anew with an empty directory and its number (--join, --node-id) and copies "
-            "what the others have; one that is alone needs a backup"
-        )
+        raise CorruptError(_refusal(report.rotten, directory))
     opened = replay.broker.item if replay.broker else None
     if isinstance(opened, items.Open):
         report.is_same_boot = opened.boot_id == files.boot_id() != NIL_UUID
@@ -101,6 +97,19 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
     if replay.broker is not None:
         writer.noted_state(0, replay.broker.seq, numbers[replay.broker.number])
     return Recovered(directory, writer, logs, replay.next_uid, report)
+
+
+def _refusal(rotten: str, directory: Meta) -> str:
+    """What can be done, for people. The id makes it a choice for once: it is another one then."""
+    return (
+        f"the journal lost what it promised: {rotten}. Nothing was changed. If there is a better copy of "
+        "this directory, use that. Else start once with `dmq serve --accept-rotten "
+        f"{directory.directory_id}`: the broker keeps what is left, comes back under a new directory id "
+        "and copies what is missing from the others. What no other broker has, everything if it is "
+        "alone, may lack acknowledged records then, and such partitions wait for `dmq partition "
+        "recover`. Or a broker of a cluster starts anew with an empty directory and its number (--join, "
+        "--node-id)"
+    )
 
 
 def _images(replay: Replay) -> list[Image]:

@@ -182,16 +182,24 @@ class Cluster:
         member.kill()
         self._is_down(member)
 
-    def restart(self, broker: int, *, wiped: bool = False, wait: bool = True) -> None:
+    def restart(
+        self,
+        broker: int,
+        *,
+        wiped: bool = False,
+        wait: bool = True,
+        options: Sequence[str] = (),
+    ) -> None:
         """Start one that is down, or stop it in order and start it again; `wiped`: with an empty
-        disk. Returns when it takes requests, which it does in a cluster that works: when a majority
-        is down, start all of them with `wait=False`, then `wait_ready`."""
+        disk; `options`: more words for this `dmq serve`. Returns when it takes requests, which it does
+        in a cluster that works: when a majority is down, start all of them with `wait=False`, then
+        `wait_ready`."""
         member = self.member(broker)
         if member.is_running:
             self.stop(broker)
         if wiped:
             member.wipe()
-        self._spawn(member)
+        self._spawn(member, options)
         if wait:
             member.wait_for_ready_line()
             assert member.node == broker, f"broker {broker} came back as {member.node}"
@@ -362,9 +370,9 @@ class Cluster:
             self._leash.run_at_end(command)
         return self._member_type(place, self.folder, self._settings | dict(settings or {}))
 
-    def _spawn(self, member: Member) -> None:
+    def _spawn(self, member: Member, options: Sequence[str] = ()) -> None:
         assert self._leash is not None, "the cluster is not running"
-        pid = member.spawn(self._way_in(member))
+        pid = member.spawn(self._way_in(member), options)
         self._leash.hold(pid)
         self._network.is_up(member.place.slot, pid)
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +60,15 @@ class Member:
 
     # --- lives
 
-    def spawn(self, way_in: Mapping[str, Any]) -> int:
+    def spawn(self, way_in: Mapping[str, Any], options: Sequence[str] = ()) -> int:
         """Start the process and return its id without waiting for the broker. `way_in` are the
-        settings by which it finds the others."""
+        settings by which it finds the others, `options` more words for `dmq serve`."""
         assert not self.is_running, f"broker {self.node} is running already"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DMQ_")}
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("ab") as log, self._ready_file.open("wb") as ready:
             self._process = subprocess.Popen(  # noqa: S603
-                [*self.place.prefix, *self._command(way_in)],
+                [*self.place.prefix, *self._command(way_in), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=ready,
                 stderr=log,
