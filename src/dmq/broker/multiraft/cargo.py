@@ -19,6 +19,7 @@ from dmq.raft.messages import Append
 from dmq.records import (
     CODEC_MASK,
     CRC_START,
+    DELETE_HORIZON,
     HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -136,7 +137,11 @@ def fit(batches: list[Batch], start: int, stop: int, epoch: int) -> Iterator[byt
 
 
 def clip(batch: Batch, start: int) -> bytes:
-    """The batch without the records below `start`, where the log begins."""
+    """The batch without the records below `start`, where the log begins.
+
+    Its first time becomes that of a record: if it said when tombstones may go, compaction has to say
+    so anew.
+    """
     header = read_header(batch.data)
     records = [r for r in iterate(batch.data, 0, header) if r.offset >= start]
     if not records:
@@ -148,7 +153,7 @@ def clip(batch: Batch, start: int) -> bytes:
             base_offset=start,
             leader_epoch=header.leader_epoch,
             codec=header.codec,
-            attributes=header.attributes & ~CODEC_MASK,
+            attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence + start - batch.base

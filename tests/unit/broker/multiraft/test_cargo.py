@@ -6,7 +6,7 @@ from dmq.broker.multiraft import cargo
 from dmq.codecs import Codec
 from dmq.errors import ProtocolError
 from dmq.raft.messages import Append
-from dmq.records import Record, build_batch, check_crc, iterate, read_header
+from dmq.records import DELETE_HORIZON, Record, build_batch, check_crc, iterate, read_header
 from dmq.types import Mark, Position
 
 
@@ -81,6 +81,15 @@ def test_a_log_that_begins_in_a_batch_gets_it_without_its_beginning(codec: int) 
     assert check_crc(clipped, 0, header)
     kept = list(iterate(clipped, 0, header))
     assert kept == list(iterate(whole.data, 0, read_header(whole.data)))[4:]
+
+
+def test_a_batch_without_its_beginning_does_not_say_that_its_tombstones_may_go() -> None:
+    """Its first time was when they may; now it is that of a record, long ago."""
+    records = [Record(n, 1000, b"k%d" % n, None) for n in (3, 6)]
+    data = bytes(build_batch(records, base_offset=0, leader_epoch=1, attributes=DELETE_HORIZON))
+    (whole,) = cargo.check(append(4, 7), data)
+    (clipped,) = cargo.fit([whole], 4, 7, 1)
+    assert not read_header(clipped).attributes & DELETE_HORIZON
 
 
 def test_a_compacted_batch_may_have_nothing_left_above_the_beginning() -> None:
