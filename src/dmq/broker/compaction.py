@@ -66,7 +66,9 @@ class Compaction:
         self._store = store
         self._files = store.pool.files
         self._compactor = compactor
-        self._points = compaction_points.load(self._files)
+        points = compaction_points.load(self._files) if store.recovery.is_clean else {}
+        self._points = {uid: (0, point) for uid, point in points.items()}
+        """uid -> the life of the log that is clean, and up to where."""
         self.stage = Stage.RESTING
         self._rests_until: int | None = None
         self._queue: list[Kept] = []
@@ -159,7 +161,7 @@ class Compaction:
         return choose(
             found.segments(),
             log_start=found.log_start,
-            clean_point=self._points.get(found.uid, -1),
+            clean_point=self._clean_point(found),
             limit=limit,
             lag=Lag(
                 config.min_cleanable_dirty_ratio,
@@ -171,6 +173,10 @@ class Compaction:
                 found.reader(found.segments_list[at])
             ),
         )
+
+    def _clean_point(self, found: Log) -> int:
+        life, point = self._points.get(found.uid, (found.life, -1))
+        return point if life == found.life else -1
 
     # ---- working
 
@@ -250,7 +256,7 @@ class Compaction:
         else:
             # Not earlier: a point that runs ahead of the files would let tombstones go before
             # what they delete.
-            self._points[found.uid] = result.clean_point
+            self._points[found.uid] = (self._life, result.clean_point)
             self._save_points()
             if result.clean_point <= job.first_dirty:
                 # A transaction is open there: the next round would come just as far.
@@ -295,9 +301,16 @@ class Compaction:
         )
 
     def _save_points(self) -> None:
-        self._points = {u: point for u, point in self._points.items() if u in self._store.logs}
+        logs = self._store.logs
+        self._points = {
+            uid: (life, point)
+            for uid, (life, point) in self._points.items()
+            if uid in logs and logs[uid].life == life
+        }
         try:
-            compaction_points.save(self._files, self._points)
+            compaction_points.save(
+                self._files, {u: point for u, (_, point) in self._points.items()}
+            )
         except OSError as error:
             log.warning(
                 "clean points can't be saved; after a restart logs are cleaned anew: %s", error

@@ -4,7 +4,9 @@
 
 Derived, never truth, and not synced: if it is absent or bad, everything counts as dirty and is
 cleaned once more. It must not run ahead of the files, though: a point is saved only when the swaps
-that it stands for are durable. Called by the broker's housekeeping.
+that it stands for are durable, and a log that begins again takes the file away, for of what it is
+sent nothing is clean. Whether that came in time nobody knows after a crash: then no point counts.
+Called by the broker's housekeeping and by logs.
 """
 
 import struct
@@ -34,6 +36,12 @@ def load(files: Files) -> dict[int, int]:
     if (magic, version) != (_MAGIC, VERSION) or len(body) != count * _ENTRY.size:
         return {}
     return dict(_ENTRY.iter_unpack(body)) if crc32c(body) == crc else {}
+
+
+def forget(files: Files) -> None:
+    """Some point stands for what is there no more. Raises OSError."""
+    if files.exists(NAME):
+        files.unlink(NAME)
 
 
 def save(files: Files, points: dict[int, int]) -> None:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from dmq.errors import FatalStorageError, StorageError
 from dmq.raft.marks import Marks
-from dmq.storage import items, reading
+from dmq.storage import compaction_points, items, reading
 from dmq.storage.files import Buffer, File
 from dmq.storage.index import RELATIVE_OFFSET_MAX
 from dmq.storage.items import BATCH_HEAD_SIZE, BATCH_ITEM, Kind, SegmentState
@@ -447,6 +447,7 @@ class Layout:
     def _begin_reset(self, turn: Turn, base: Mark, log_start: int) -> None:
         for gone in self.segments_list:
             turn.after.append(partial(self._unlink, gone))
+        turn.after.append(partial(compaction_points.forget, self._host.pool.files))
         self.segments_list = [Segment(self.directory, SegmentState(log_start, 0, -1))]
         self.unsynced.clear()
         self.damage = ()

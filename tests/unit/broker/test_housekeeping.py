@@ -14,7 +14,7 @@ from dmq.broker import compaction, housekeeping
 from dmq.broker.compaction import Stage
 from dmq.broker.partition import Partition
 from dmq.config.settings import Settings
-from dmq.records import Record, build_batch, iterate, scan
+from dmq.records import DELETE_HORIZON, Record, build_batch, iterate, scan
 from dmq.storage import compaction_points
 from dmq.storage.compaction_job import Job
 from dmq.types import NIL_UUID
@@ -232,6 +232,40 @@ def test_the_clean_point_is_remembered_over_a_restart(kept: Kept) -> None:
     again.clean()
     assert [j.first_dirty for j in again.compactor.jobs if j.uid == partition.log.uid] == [2]
     assert offsets(again.broker.find("t")) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [None, lambda broker: broker.store.close(broker.now), lambda broker: broker.disk.kill()],
+    ids=["goes on", "stopped", "killed"],
+)
+def test_the_clean_point_of_a_log_that_began_again_does_not_count(
+    kept: Kept, end: Callable[[FakeBroker], None] | None
+) -> None:
+    """Of the log that came in its place nothing is clean: one leader may have sent what a tombstone
+    deletes, before it compacted, and the next one the tombstone, long after it did."""
+    partition = compacted(kept)
+    for key in (b"a", b"b", b"c", b"d"):
+        put(kept, partition, key, b"v")
+    kept.clean()
+    found = partition.log
+    found.reset(found.marks.base, 0)
+    epoch, now = found.marks.last.epoch, kept.broker.now
+    horizon = Record(1, now - HOUR, b"a", None)
+    for batch in (
+        build_batch([Record(0, now - HOUR, b"a", b"deleted")], leader_epoch=epoch),
+        build_batch([horizon], leader_epoch=epoch, attributes=DELETE_HORIZON),
+        build_batch([Record(2, now, b"b", b"w")], leader_epoch=epoch),
+        build_batch([Record(3, now, b"b", b"x")], leader_epoch=epoch),
+        build_batch([Record(4, now, b"b", b"y")], leader_epoch=epoch),
+    ):
+        found.append(batch)
+        kept.broker.turn()
+    if end is not None:
+        end(kept.broker)
+        kept = kept_on(kept.broker.disk)
+    kept.clean()
+    assert 0 not in offsets(kept.broker.find("t"))
 
 
 def test_the_dirtiest_log_is_first(kept: Kept) -> None:
