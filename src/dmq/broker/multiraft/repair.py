@@ -11,8 +11,9 @@ What the leader has not got is not repaired: once all that it has is good, the r
 would be in a log that is whole.
 
 What can't be repaired: a range whose bytes have another length at the leader, because compaction ran on
-one side only, or that the leader has trimmed. Then the replica begins again with an empty log, and
-keeps its promises meanwhile. Called by node.py.
+one side only; one that has every offset in fewer bytes than the journal knows, because compaction ran
+here and a rotten journal lost that; one that the leader has trimmed. Then the replica begins again with
+an empty log, and keeps its promises meanwhile. Called by node.py.
 """
 
 from dmq.broker.multiraft import cargo
@@ -128,8 +129,10 @@ class Repairs:
             return False
         if found.offset < found.stop:
             return True
-        if parting is not None:
+        if not found.is_all:
             self._part(replica, now)
+        elif replica.core.leader is not None:
+            self.give_up(replica)  # No offset is missing, only bytes: nobody can send them.
         return False
 
     def _part(self, replica: Replica, now: int) -> None:

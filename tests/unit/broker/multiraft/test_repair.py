@@ -247,6 +247,26 @@ def test_a_log_of_another_length_at_the_leader_begins_again() -> None:
     assert read_all(bad) == read_all(leader)
 
 
+def test_a_compacted_file_that_the_journal_does_not_know_of_begins_again() -> None:
+    """A rotten journal lost the swap: each offset is there, in fewer bytes than there should be."""
+    world, leader = filled()
+    bad = world.others(leader)[0]
+    first, second, *_ = bad.replica.log.segments_list
+    epoch = bad.replica.log.marks.last.epoch
+    bad.kill()
+    file = bad.disk.open(first.name())
+    file.cut(0)
+    file.write_at(0, [cargo.filler(first.base, second.base, epoch)])
+    file.sync()
+    bad.restart()
+    world.reopen(bad)
+    assert bad.replica.core.is_damaged
+    world.until(lambda: "began again" in bad.node.counts)
+    world.pass_time(3000)
+    assert not bad.replica.core.is_damaged
+    assert read_all(bad) == read_all(leader)
+
+
 def test_a_log_that_can_not_even_be_cut_begins_again() -> None:
     """A header is bad below the place where the logs part, and nobody has read it since."""
     world, old, new = parted()
