@@ -1,9 +1,10 @@
 """Record batches that carry the number of the attempt that made them, where a batch has its time.
 
 The number is the timestamp of all records of a batch: it lies in the 61 bytes of header, under the CRC,
-and survives all that a broker may do to a batch. So a reader recognises every batch without opening it,
-and a batch is made by packing a header in front of records that were built once. What coordinators and
-transaction markers write has the time of day there; it is known by its place and its CRC, below zero.
+and survives all that a broker may do to a batch; its compaction too, as the greatest timestamp. So a
+reader recognises every batch without opening it, and a batch is made by packing a header in front of
+records that were built once. What coordinators and transaction markers write has the time of day there;
+it is known by its place and its CRC, below zero.
 """
 
 import struct
@@ -53,7 +54,7 @@ class Entry(NamedTuple):
     stamp: Stamp | None = None
     """Of producers with an id."""
     content: bytes | None = None
-    """All of it, if a broker wrote it by itself."""
+    """All of it, if a broker wrote it by itself, or if it may have to be opened."""
 
 
 class RottenBatchError(Exception):
@@ -72,8 +73,13 @@ PLAIN = Stamp(-1, -1, -1, False, False)
 
 def make(number: int, count: int, filling: int, stamp: Stamp = PLAIN) -> bytearray:
     """A batch of `count` records; offset and epoch are still to be stamped."""
+    return pack(number, count, _records(count, filling), stamp)
+
+
+def pack(number: int, count: int, records: bytes, stamp: Stamp = PLAIN) -> bytearray:
+    """A batch of `count` records that were built before."""
     raw = bytearray(HEADER_SIZE)
-    raw += _records(count, filling)
+    raw += records
     length = len(raw) - LENGTH_OVERHEAD
     attributes = TRANSACTIONAL if stamp.is_transactional else 0
     fields = (0, length, 0, 2, 0, attributes, count - 1, number, number, *stamp[:3], count)
@@ -82,10 +88,11 @@ def make(number: int, count: int, filling: int, stamp: Stamp = PLAIN) -> bytearr
     return raw
 
 
-def parse(raw: bytes, *, may_be_cut: bool = False) -> list[Entry]:
+def parse(raw: bytes, *, may_be_cut: bool = False, keeps: bool = False) -> list[Entry]:
     """All batches of these bytes, each checked by its CRC, as a consumer does.
 
     `may_be_cut`: a fetch may end in the middle of a batch, which its reader then ignores.
+    `keeps`: with their bytes, to be opened.
     """
     entries = []
     at, end = 0, len(raw)
@@ -95,7 +102,7 @@ def parse(raw: bytes, *, may_be_cut: bool = False) -> list[Entry]:
             if may_be_cut:
                 break
             raise RottenBatchError(f"{end - at} bytes are left over")
-        base, length, epoch, _, crc, flags, delta, number, _, producer, *rest = _UNPACK(raw, at)
+        base, length, epoch, _, crc, flags, delta, _, number, producer, *rest = _UNPACK(raw, at)
         stop = at + length + LENGTH_OVERHEAD
         if may_be_cut and entries and stop > end:
             break
@@ -104,7 +111,7 @@ def parse(raw: bytes, *, may_be_cut: bool = False) -> list[Entry]:
         entry = Entry(base, base + delta + 1, epoch, number)
         if producer >= 0 or number >= WALL_MS:
             entry = _more(entry, flags, crc, (producer, rest[0], rest[1]), raw[at:stop])
-        entries.append(entry)
+        entries.append(entry._replace(content=raw[at:stop]) if keeps else entry)
         at = stop
     return entries
 
@@ -119,10 +126,10 @@ def _more(entry: Entry, flags: int, crc: int, producer: tuple[int, int, int], ra
     return entry._replace(number=-(entry.end << 32 | crc), stamp=stamp, content=raw)
 
 
-def read_log(log: Log, start: int, stop: int) -> list[Entry]:
+def read_log(log: Log, start: int, stop: int, *, keeps: bool = False) -> list[Entry]:
     """What a log's files hold from `start` up to `stop`, whole batches."""
     if start >= stop:
         return []
     parts = log.read(start, 1 << 30, stop)
-    entries = parse(b"".join([part.pread() for part in parts]))
+    entries = parse(b"".join([part.pread() for part in parts]), keeps=keeps)
     return [entry for entry in entries if entry.end > start]

@@ -8,7 +8,8 @@ workload.py (what clients were told) and by the end of a run.
 from typing import ClassVar
 
 from sim.batches import Entry
-from sim.ledger import Acknowledged, GroupFacts
+from sim.keyed import Sent, opened, records_of
+from sim.ledger import Acknowledged, GroupFacts, Keyed
 
 from dmq.raft.quorum import NOTHING, majority
 from dmq.raft.view import position_of
@@ -93,6 +94,18 @@ class Checker:
         self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
     ) -> None:
         """All faults are over: a replica's whole log."""
+
+    def holds(
+        self,
+        group: GroupFacts,
+        voter: Voter,
+        offsets: range,
+        entries: list[Entry],
+        now: int,
+        is_all: bool,
+    ) -> None:
+        """All that a replica of a compacted topic has of these offsets, which are committed;
+        `is_all`: they begin where its log does."""
 
     def fail(self, message: str) -> None:
         raise BrokenPromiseError(f"{self.name}: {message}")
@@ -272,7 +285,7 @@ class NothingAcknowledgedIsLost(Checker):
     def settled(
         self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
     ) -> None:
-        if group.is_forfeited:
+        if group.is_forfeited or group.is_compacted:
             return
         held = {entry.number for entry in entries}
         for ack in group.acknowledged:
@@ -356,9 +369,86 @@ class ReadersSeeEachRecordOnce(Checker):
         at = position
         for entry in entries:
             # Only the first batch may begin below: readers skip what they have had.
-            if not entry.base <= at < entry.end or (entry.base != at and at != position):
+            if group.is_compacted and at <= entry.base:
+                pass  # What lies between is missing; `CompactionTakesOnlyTheOld` asks why.
+            elif not entry.base <= at < entry.end or (entry.base != at and at != position):
                 self.fail(f"{reader} at {at} was given {entry}")
             at = entry.end
+
+
+class CompactionTakesOnlyTheOld(Checker):
+    """A record is missing only if a later one with its key is committed, or if it is a tombstone whose
+    time is over. What is left is what was sent. A tombstone stays as long as what it deletes."""
+
+    name = "compaction takes only what was replaced"
+
+    def first_committed(self, group: GroupFacts, entry: Entry) -> None:
+        if not group.is_compacted:
+            return
+        for offset, sent in enumerate(records_of(entry.number), entry.base):
+            # Of batches that were committed before it was seen; it matters for tombstones only.
+            group.keyed[offset] = Keyed(sent.key, sent.value is None, -1)
+            group.newest[sent.key] = max(offset, group.newest.get(sent.key, -1))
+
+    def holds(
+        self,
+        group: GroupFacts,
+        voter: Voter,
+        offsets: range,
+        entries: list[Entry],
+        now: int,
+        is_all: bool,
+    ) -> None:
+        self._date(group, offsets, now)
+        held = self._judge(group, str(voter), offsets, entries, now)
+        tombstones = group.tombstones.setdefault(voter, {})
+        if is_all:
+            for offset in [o for o in tombstones if o in offsets and o not in held]:
+                key = tombstones.pop(offset)
+                kept = [o for o, sent in held.items() if sent.key == key]
+                if kept and max(kept) < offset:
+                    self.fail(f"{voter} took the tombstone {offset} of {key!r} and left {kept}")
+        tombstones.update({o: sent.key for o, sent in held.items() if sent.value is None})
+
+    def shown(
+        self, group: GroupFacts, reader: str, position: int, entries: list[Entry], high: int
+    ) -> None:
+        if group.is_compacted and entries and not group.is_forfeited:
+            self._judge(group, reader, range(position, entries[-1].end), entries, None)
+
+    def _date(self, group: GroupFacts, offsets: range, now: int) -> None:
+        for offset in offsets:
+            known = group.keyed.get(offset)
+            if known is not None and known.at < 0:
+                group.keyed[offset] = known._replace(at=now)
+
+    def _judge(
+        self, group: GroupFacts, who: str, offsets: range, entries: list[Entry], now: int | None
+    ) -> dict[int, Sent]:
+        """What is there, by offset, if nothing is wrong with it or with what is not there."""
+        held: dict[int, Sent] = {}
+        for entry in entries:
+            there = opened(entry)
+            if there:
+                self._compare(group, who, entry, there)
+                held.update(there)
+        for offset in offsets:
+            known = group.keyed.get(offset)
+            if offset in held or known is None or group.newest[known.key] > offset:
+                continue
+            is_over = now is None or now - known.at >= group.tombstones_ms
+            if not (known.is_tombstone and is_over):
+                self.fail(f"{who} lacks {offset}, the newest committed of {known.key!r}")
+        return held
+
+    def _compare(self, group: GroupFacts, who: str, entry: Entry, there: dict[int, Sent]) -> None:
+        known = group.entries.get(entry.end)
+        if known is None:
+            return
+        sent = dict(enumerate(records_of(known.number), known.base))
+        for offset, record in there.items():
+            if sent.get(offset) != record:
+                self.fail(f"{who} has {record} at {offset}; sent was {sent.get(offset)}")
 
 
 class HealedVotersHaveAll(Checker):
@@ -407,6 +497,7 @@ ALL: tuple[type[Checker], ...] = (
     NothingUncommittedIsShown,
     LeasesAreTrue,
     ReadersSeeEachRecordOnce,
+    CompactionTakesOnlyTheOld,
 )
 HOOKS = [
     name for name in vars(Checker) if not name.startswith("_") and name not in ("name", "fail")

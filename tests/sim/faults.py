@@ -170,6 +170,22 @@ class Injector:
         broker.crash_after(self.rng.choice((0, 1, 2, 3, 5, 10, 20)))
         return True
 
+    def crash_in_compaction(self) -> bool:
+        """The process ends, or the power goes, while files of a compaction are made or swapped."""
+        busy = [
+            b
+            for b in self.world.brokers.values()
+            if b.is_serving and b.cleaner is not None and b.cleaner.is_busy
+        ]
+        if not busy or self._is_enough():
+            return False
+        broker = self.rng.choice(busy)
+        if not self._may_cut_power(broker) or broker.cleaner is None:
+            return False
+        self._note("crash_in_compaction", broker)
+        broker.cleaner.light_fuse(self.rng.choice((0, 1, 2, 3, 5, 8, 13)))
+        return True
+
     def pause(self) -> bool:
         broker = self._any_up()
         if broker is None:

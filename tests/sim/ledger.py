@@ -11,10 +11,20 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sim.batches import Entry
+from sim.keyed import FILLER
 
 from dmq.raft.marks import Marks
 from dmq.raft.quorum import NOTHING
 from dmq.types import Mark, Position, Voter
+
+
+class Keyed(NamedTuple):
+    """A committed record of a compacted topic."""
+
+    key: bytes
+    is_tombstone: bool
+    at: int
+    """When it was seen to be committed."""
 
 
 class Acknowledged(NamedTuple):
@@ -33,6 +43,15 @@ class GroupFacts:
     is_async: bool
     first_voters: tuple[Voter, ...] = ()
     min_insync: int = 1
+    is_compacted: bool = False
+    tombstones_ms: int = 0
+    """Tombstones of a compacted topic stay at least so long."""
+    keyed: dict[int, Keyed] = field(default_factory=dict)
+    """Committed records of a compacted topic, by offset."""
+    newest: dict[bytes, int] = field(default_factory=dict)
+    """Key -> the last committed record that has it."""
+    tombstones: dict[Voter, dict[int, bytes]] = field(default_factory=dict)
+    """Those that each replica had when its log was last looked through, with their keys."""
     entries: dict[int, Entry] = field(default_factory=dict)
     """Committed batches, by the offset behind them: a log may begin in the middle of one."""
     by_number: dict[int, Entry] = field(default_factory=dict)
@@ -70,12 +89,13 @@ class GroupFacts:
         """This voter of an async group lost power, and with it anything that was not synced."""
         had = max(self.durable.get(voter, NOTHING), self.shaken.get(voter, NOTHING))
         self.shaken[voter] = had
+        self.tombstones.pop(voter, None)
 
     def agrees(self, entry: Entry) -> bool:
         """Whether this batch is the committed one, or what a log's start has left of it."""
         known = self.entries.get(entry.end)
         if known is None or known[2:4] != entry[2:4]:
-            return False
+            return self.is_compacted and entry.number == FILLER
         return known.base == entry.base or (
             known.base < entry.base and entry.base <= self.log_start
         )
@@ -103,7 +123,14 @@ class Ledger:
         self.committed = 0
 
     def add(
-        self, topic_id: UUID, is_async: bool, voters: tuple[Voter, ...], min_insync: int
+        self,
+        topic_id: UUID,
+        is_async: bool,
+        voters: tuple[Voter, ...],
+        min_insync: int,
+        *,
+        is_compacted: bool = False,
     ) -> GroupFacts:
-        facts = self.groups[topic_id] = GroupFacts(topic_id, is_async, voters, min_insync)
+        facts = GroupFacts(topic_id, is_async, voters, min_insync, is_compacted)
+        self.groups[topic_id] = facts
         return facts

@@ -77,11 +77,15 @@ class Metadata:
         if before is not None and before != directory:
             self.tell_all()
 
-    def create(self, name: str, nodes: list[int], *, is_async: bool) -> Topic:
+    def create(
+        self, name: str, nodes: list[int], *, is_async: bool, is_compacted: bool = False
+    ) -> Topic:
         voters = tuple(Voter(n, self.directories[n]) for n in nodes)
         topic_id = UUID(int=self._world.rng.getrandbits(128) | 1)
         min_insync = self._world.mix.min_insync
-        facts = self._world.ledger.add(topic_id, is_async, voters, min_insync)
+        facts = self._world.ledger.add(
+            topic_id, is_async, voters, min_insync, is_compacted=is_compacted
+        )
         topic = Topic(name, facts, voters)
         self.topics[name] = topic
         self.live.append(topic)

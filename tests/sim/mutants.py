@@ -4,6 +4,7 @@ A mutant has a mix that makes its kind of trouble likely, and the number of seed
 or an assertion of the product, must have fired. `python -m tests.sim --mutants` runs all.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -13,8 +14,9 @@ from uuid import UUID
 
 from sim.network import Weather
 from sim.outcome import Outcome, run_seed
-from sim.swarm import FAULTS, Mix, draw
+from sim.swarm import FAULTS, OF_COMPACTION, Compacting, Mix, draw
 
+from dmq.broker.compaction import Compaction
 from dmq.broker.multiraft import driven
 from dmq.broker.multiraft.frames import GroupKey, Heartbeat
 from dmq.broker.multiraft.links import Link, PeerLinks
@@ -31,7 +33,7 @@ from dmq.raft.progress import Progress
 from dmq.raft.quorum import NOTHING, majority_has
 from dmq.raft.state import State
 from dmq.raft.view import LogView
-from dmq.storage import items, meta, recovery
+from dmq.storage import compaction_run, items, meta, recovery
 from dmq.storage.files import Files
 from dmq.storage.log import Log
 from dmq.storage.meta import Meta
@@ -62,7 +64,8 @@ class Mutant:
 
 def _world(names: str, **changes: Any) -> Callable[[int], Mix]:
     """The seed's own mix, with these faults only, often."""
-    faults = {name: FAULTS[name] for name in names.split()}
+    known = FAULTS | OF_COMPACTION
+    faults = {name: known[name] for name in names.split()}
 
     def mix(seed: int) -> Mix:
         drawn = draw(seed)
@@ -74,6 +77,7 @@ def _world(names: str, **changes: Any) -> Callable[[int], Mix]:
             "faults": faults,
             "fault_every_ms": 150,
             "trouble_max": 1,
+            "compaction": None,
         }
         return replace(drawn, **{**settings, **changes})
 
@@ -97,6 +101,18 @@ _DEMANDING = _world("split isolate slow_link", min_insync=3)
 _LEASES = _world("transfer cut_one_way slow_link rotate", fetch_every_ms=10, produce_every_ms=300)
 """Little is written: who has lost its leadership learns of it late, and is asked much."""
 _MOVES = _world("change_members split isolate kill", brokers=4, fault_every_ms=100)
+_COMPACTED = _world(
+    "power_cut kill crash_in_compaction split isolate rotate",
+    compaction=Compacting(backoff_ms=50, work_ms=(0, 50)),
+    segment_bytes=600,
+)
+_ALONE = _world(
+    "rotate split isolate",
+    compaction=Compacting(backoff_ms=50, work_ms=(0, 5)),
+    segment_bytes=600,
+    acks_all_rate=0.3,
+)
+"""Leaders that are cut off go on appending, and compact meanwhile."""
 _UNSYNCED = _world("power_cut kill split isolate", async_rate=1.0)
 
 
@@ -217,6 +233,29 @@ def _all_are_ready(self: GroupNode, turn: GroupTurn, now: int) -> None:
         turn.replicas.append(replica)
 
 
+def _take_the_newest(self: Any, records: Any, keeps_tombstones: bool) -> list[Any]:
+    kept = _KEPT(self, records, keeps_tombstones)
+    return [record for record in kept if record[0] != self._last_offsets.get(record[1])]
+
+
+def _clean_to_the_end(self: Compaction, partition: Any, config: Any, limit: int, now: int) -> Any:
+    return _CHOOSE(self, partition, config, partition.log.flushed_base, now)
+
+
+def _swap_newest_first(self: Compaction, now: int, result: Any) -> None:
+    _BEGIN_SWAPS(self, now, dataclasses.replace(result, swaps=result.swaps[::-1]))
+
+
+def _swap_unsaid(self: Log, turn: Any, swap: items.Swap) -> None:
+    """The files change places, and the journal is not told."""
+    with patch.object(items, "encode_swap", lambda swap: b""):
+        _BEGIN_SWAP(self, turn, swap)
+
+
+_KEPT = compaction_run._Cleaning._kept
+_CHOOSE = Compaction._choose
+_BEGIN_SWAPS = Compaction._begin_swaps
+_BEGIN_SWAP = Log._begin_swap
 _HEARD = PeerLinks.heard
 _ON_HEARTBEAT = Talk.on_heartbeat
 _DURABLE = follower.durable
@@ -370,6 +409,30 @@ MUTANTS: dict[str, Mutant] = {
         ((driven, "end_of", lambda memory: NOTHING),),
         _world("change_members split isolate kill", brokers=4, replication_factor=1),
         20,
+    ),
+    "compaction_takes_the_newest": Mutant(
+        "the newest record of a key goes with those that it replaced",
+        ((compaction_run._Cleaning, "_kept", _take_the_newest),),
+        _COMPACTED,
+        5,
+    ),
+    "compaction_above_the_commit": Mutant(
+        "closed segments are compacted that nobody has committed",
+        ((Compaction, "_choose", _clean_to_the_end),),
+        _ALONE,
+        10,
+    ),
+    "newest_swapped_first": Mutant(
+        "a tombstone goes before what it deletes",
+        ((Compaction, "_begin_swaps", _swap_newest_first),),
+        _COMPACTED,
+        30,
+    ),
+    "swap_unsaid": Mutant(
+        "a compacted file takes the place of others, and the journal does not say so",
+        ((Log, "_begin_swap", _swap_unsaid),),
+        _COMPACTED,
+        5,
     ),
     "promised_before_it_is_taken": Mutant(
         "what waits for the next turn is sent and promised with this one",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from sim.batches import Entry, RottenBatchError, read_log
 from sim.checkers import BrokenPromiseError, Checkers
+from sim.keyed import FILLER
+from sim.ledger import GroupFacts
 
 from dmq.broker.multiraft.replica import Replica
 from dmq.errors import StorageError
@@ -38,6 +40,7 @@ class Watched:
         "is_damaged",
         "is_recovering",
         "led",
+        "life",
         "log",
         "marks",
         "replica",
@@ -69,6 +72,7 @@ class Watched:
         self.unclean = 0
         self.is_recovering = state.is_recovering
         self.is_damaged = state.is_damaged
+        self.life = self.log.life
         self.damage: dict[Damage, None] = {}
         """All that the replica found since its log was whole."""
 
@@ -76,7 +80,14 @@ class Watched:
         """The replica has another log."""
         self.core, self.log = self.replica.core, self.replica.log
         self.state = self.core._state
+        self.facts.tombstones.pop(self.voter, None)
         self._begin()
+
+    def look_through(self) -> None:
+        """What was looked at before may be there no more: it is compacted, or was reset."""
+        self.checked = 0
+        if self.log.life != self.life:
+            self.facts.tombstones.pop(self.voter, None)
 
 
 class Observer:
@@ -89,9 +100,8 @@ class Observer:
 
     def look(self, watched: Watched) -> None:
         """Called after every input of its broker."""
-        if watched.replica.core is not watched.core:
-            watched.begin_again()
-            self._reached["began again"] += 1
+        if watched.log.life != watched.life or watched.replica.core is not watched.core:
+            self._begin_again(watched)
         state = watched.state
         log = state.log
         if state.epoch != watched.epoch:
@@ -111,6 +121,15 @@ class Observer:
             self._health_changed(watched)
         if state.is_damaged or watched.is_damaged:
             self._look_at_damage(watched)
+
+    def _begin_again(self, watched: Watched) -> None:
+        """Its log was reset, or is another one."""
+        if watched.replica.core is not watched.core:
+            watched.begin_again()
+            self._reached["began again"] += 1
+        elif watched.facts.is_compacted:
+            watched.look_through()
+        watched.life = watched.log.life
 
     def _look_at_leader(self, watched: Watched) -> None:
         epoch = watched.state.epoch
@@ -254,14 +273,14 @@ class Observer:
             facts, voter = watched.facts, watched.voter
             may_rot = voter in facts.damaged
             try:
-                entries = read_log(log, start, stop)
+                entries = read_log(log, start, stop, keeps=facts.is_compacted)
             except (RottenBatchError, StorageError) as error:
                 if not may_rot:
                     raise BrokenPromiseError(f"{voter} {watched.topic}: {error}") from error
                 entries = []
             if may_rot:
                 entries = _trusted(watched, entries)
-            for entry in entries:
+            for entry in _with_number(facts, entries):
                 is_new = entry.end not in watched.facts.entries
                 for check in self._checkers.has_committed:
                     check(watched.facts, watched.voter, entry)
@@ -269,7 +288,21 @@ class Observer:
                     for check in self._checkers.first_committed:
                         check(watched.facts, entry)
             self._world.ledger.committed += len(entries)
+            if facts.is_compacted and not may_rot:
+                self.check_compacted(watched, start, stop, entries)
         watched.checked = max(watched.checked, stop)
+
+    def check_compacted(
+        self, watched: Watched, start: int, stop: int, entries: list[Entry]
+    ) -> None:
+        """All that a replica of a compacted topic has of this range."""
+        facts, is_all = watched.facts, start == watched.log.log_start
+        if facts.is_forfeited:
+            return
+        for check in self._checkers.holds:
+            check(facts, watched.voter, range(start, stop), entries, self._world.clock.now, is_all)
+        if not is_all and sum(entry.end - entry.base for entry in entries) < stop - start:
+            self._reached["compacted log sent to a follower"] += 1
 
     def durable(self, watched: Watched, *, is_synced: bool) -> None:
         """The turn that was begun is on disk; without a sync, an async log's bytes are written."""
@@ -313,6 +346,13 @@ class Observer:
         if log.vote is not None:
             for check in self._checkers.voted:
                 check(facts, voter, log.epoch, log.vote)
+
+
+def _with_number(facts: GroupFacts, entries: list[Entry]) -> list[Entry]:
+    """Those that somebody sent."""
+    if not facts.is_compacted:
+        return entries
+    return [entry for entry in entries if entry.number != FILLER]
 
 
 def _trusted(watched: Watched, entries: list[Entry]) -> list[Entry]:

@@ -11,11 +11,15 @@ from sim.world import FAULTS_MIN, OPERATIONS_MIN, World
 KINDS: dict[str, type[World]] = {"replicas": World, "coordinators": CoordinatorWorld}
 MANY = {"replicas": 100, "coordinators": 40}
 """So many seeds must visit every state below: a world that no longer gets there has become tame."""
-# A crash inside a recovery has a scenario of its own; a flush note after a cut, the storage model.
+# A crash inside a recovery and a repair of another length have scenarios of their own; a flush note after
+# a cut, the storage model.
 MUST_REACH = (
     "closed",
     "clean start",
+    "compacted log sent to a follower",
+    "compacted under load",
     "configuration rolled back",
+    "crash in a compaction",
     "cut of a mark",
     "damage found",
     "damaged replica repaired",
@@ -33,6 +37,7 @@ MUST_REACH = (
     "reset",
     "rotten journal",
     "settled",
+    "start with a swap file",
     "stopped by its disk",
     "torn record",
     "torn record before old ones",

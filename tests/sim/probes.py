@@ -24,7 +24,8 @@ Log.flush_noted = wraps(_FLUSH_NOTED)(_flush_noted)  # type: ignore[method-assig
 
 
 def _counted(self: GroupNode, event: str) -> None:
-    counts[event] += event == "digest mismatch"
+    if event in ("digest mismatch", "repair of another length"):
+        counts[event] += 1
     _COUNT(self, event)
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from fakes.disk import Crash, FakeDisk
-from sim import batches
+from sim import batches, keyed
 from sim.clock import SkewedClock
+from sim.compaction import Cleaner, has_swap_file
 from sim.notes import Note
 from sim.observer import Watched
 
@@ -101,6 +102,7 @@ class Broker:
         """Whom we had a session with, by number."""
         self.backend: Any = None
         """What runs on the node: partitions with producers, coordinators; not in every world."""
+        self.cleaner: Cleaner | None = None
 
     @property
     def now(self) -> int:
@@ -187,6 +189,8 @@ class Broker:
     def _open_store(self) -> Store | None:
         disk = self.disk
         settings = _store_settings(self.world.mix.journal_file_bytes)
+        if self.world.mix.compaction is not None:
+            self.world.reached["start with a swap file"] += has_swap_file(disk)
         for accept_rotten in (False, True):
             try:
                 return Store.open(disk, settings, now=self.now, accept_rotten=accept_rotten)
@@ -247,10 +251,13 @@ class Broker:
         self.backend = world.new_backend(self)
         world.metadata.register(self.number, self.me.directory)
         world.metadata.tell(self)
+        if world.mix.compaction is not None:
+            self.cleaner = Cleaner(self, world.mix.compaction)
 
     def kill(self) -> None:
         """The process ends; the page cache stays, and the kernel closes its connections."""
         if self.is_up:
+            self._note_compaction()
             for watched in self.watched.values():
                 self.world.observer.ended(watched, is_noting=self._is_noting(watched.log))
             self._had_turn = self._turn is not None
@@ -273,6 +280,7 @@ class Broker:
     def power_cut(self) -> None:
         """What was not synced is lost, in the worst order; nobody is told."""
         if self.is_up:
+            self._note_compaction()
             for watched in self.watched.values():
                 if watched.log.is_async:
                     watched.facts.shake(self.me)
@@ -281,6 +289,10 @@ class Broker:
             self._forget_process()
             self.world.network.died(self.number, says_so=False)
         self.disk.power_cut()
+
+    def _note_compaction(self) -> None:
+        if self.cleaner is not None and self.cleaner.is_busy:
+            self.world.reached["crash in a compaction"] += 1
 
     def stop(self) -> None:
         """An orderly end: all is flushed, the journal closed; a turn under way is finished first."""
@@ -415,6 +427,8 @@ class Broker:
             self._is_quiet = True
             return
         self._turn = turn
+        if self.cleaner is not None:
+            self.cleaner.turn_began()
         self._send(turn.frames_now)
         if turn.needs_sync:
             first, rest = self.rng.randint(*self.sync_ms), self.rng.randrange(2)
@@ -526,7 +540,8 @@ class Broker:
 
     def _forget(self, topic: "Topic") -> None:
         self.watched.pop(topic.name, None)
-        for known in (topic.facts.marks_of, topic.facts.damaged, topic.facts.durable):
+        facts = topic.facts
+        for known in (facts.marks_of, facts.damaged, facts.durable, facts.tombstones):
             known.pop(self.me, None)
 
     def roles(self) -> list[str]:
@@ -637,7 +652,9 @@ class Broker:
             if topic.is_internal:
                 self.backend.probe(topic)
                 return
-            raw = batches.make(self.world.next_number(), 1, 0)
+            number = self.world.next_number()
+            is_keyed = topic.facts.is_compacted
+            raw = keyed.make(number) if is_keyed else batches.make(number, 1, 0)
             self.produce(topic, raw, 1, 1000, lambda code, base: None)
 
     def fetch(
@@ -739,6 +756,8 @@ class Disk(FakeDisk):
         super().__init__(rng)
         self._flips: dict[tuple[str, int], bytes] = {}
         """What a flip made of a byte."""
+        self._carried: dict[str, None] = {}
+        """Directories with a file that compaction made of one with a flip."""
 
     def flip(self, name: str, position: int, mask: int = 0x40) -> None:
         super().flip(name, position, mask)
@@ -751,9 +770,14 @@ class Disk(FakeDisk):
             if at == name and position >= start and self.open(name).read_at(position, 1) == byte:
                 del self._flips[at, position]
 
+    def carry(self, directory: str) -> None:
+        """What was flipped outside of a batch's CRC may be in another place from now on."""
+        if self.has_flips(directory):
+            self._carried[directory] = None
+
     def has_flips(self, directory: str) -> bool:
         """Whether a flipped byte is left in these files: nobody wrote it anew or cut it off."""
-        return any(
+        return directory in self._carried or any(
             name.startswith(f"{directory}/")
             and self.exists(name)
             and self.open(name).read_at(position, 1) == byte

@@ -5,13 +5,13 @@ The same brokers, disks, network and checkers as in a random run, without client
 
 from collections.abc import Callable
 
-from sim import batches
+from sim import batches, keyed
 from sim.batches import Entry
 from sim.ledger import Acknowledged, GroupFacts
 from sim.metadata import Topic
 from sim.network import Weather
 from sim.process import Broker
-from sim.swarm import Mix
+from sim.swarm import Compacting, Mix
 from sim.world import World
 
 from dmq.errors import ErrorCode
@@ -38,6 +38,7 @@ class Stage:
         min_insync: int = 1,
         seed: int = 1,
         has_topic: bool = True,
+        compaction: Compacting | None = None,
     ) -> None:
         mix = Mix(
             brokers=brokers,
@@ -49,6 +50,7 @@ class Stage:
             min_insync=min_insync,
             producers=0,
             consumers=0,
+            compaction=compaction,
         )
         self.world = World(seed, mix)
         self.world.begin()
@@ -126,7 +128,9 @@ class Stage:
                 ack = Acknowledged(attempt.number, base, self.world.clock.now)
                 self.world.told_success(self.facts, ack)
 
-        broker.produce(self.topic, batches.make(attempt.number, 1, 20), acks, 30_000, on_done)
+        is_keyed, number = self.facts.is_compacted, attempt.number
+        raw = keyed.make(number) if is_keyed else batches.make(number, 1, 20)
+        broker.produce(self.topic, raw, acks, 30_000, on_done)
 
     def produce_all(self, count: int = 10) -> list[Attempt]:
         """Acknowledged by the leader."""
@@ -140,7 +144,7 @@ class Stage:
         answer = broker.fetch(self.topic, offset, 1 << 20, may_follow=True)
         assert answer is not None
         assert answer.code is ErrorCode.NONE
-        entries = batches.parse(answer.raw)
+        entries = batches.parse(answer.raw, keeps=self.facts.is_compacted)
         self.world.shown(self.facts, "the test", offset, entries, answer.high_watermark)
         return entries
 

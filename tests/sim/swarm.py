@@ -8,7 +8,7 @@ All sizes are small: rolling, cleaning, recycling, trimming and resets happen in
 """
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sim.network import Weather
 
@@ -42,8 +42,29 @@ FAULTS: dict[str, float] = {
 }
 """What can happen, and how often in a seed that has it."""
 
+OF_COMPACTION: dict[str, float] = {"crash_in_compaction": 3.0}
+"""What else can happen where topics are compacted."""
+
+COMPACTED_RATE = 0.3
+"""Of the seeds: those that have compacted topics."""
+
 ALWAYS = ("kill", "trim")
 """In every seed: without these a world is too quiet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """How brokers compact, each for itself."""
+
+    rate: float = 1.0
+    """The share of topics that are compacted."""
+    backoff_ms: int = 100
+    dirty_ratio: float = 0.0
+    delete_retention_ms: int = 0
+    keys_max: int = 1000
+    """So many keys fit into a compactor's memory."""
+    work_ms: tuple[int, int] = (0, 100)
+    """How long a compactor takes, before it writes and until it has answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +95,14 @@ class Mix:
     trim_keeps: int = 0
     """So many records are newer than retention allows to take."""
     encodes: bool = False
+    compaction: Compacting | None = None
     duration_ms: int = 10_000
     downtime_ms: tuple[int, int] = (20, 1500)
 
     def __str__(self) -> str:
         kinds = "async" if self.async_rate == 1 else "mixed" if self.async_rate else "sync"
+        if self.compaction is not None:
+            kinds += ", compacted"
         net = "datagrams" if self.weather.is_datagram else "connections"
         return (
             f"{self.brokers} brokers, RF {self.replication_factor}, {self.topics} topics ({kinds}), "
@@ -86,8 +110,31 @@ class Mix:
         )
 
 
-def draw(seed: int) -> Mix:
+def draw(seed: int, *, may_compact: bool = True) -> Mix:
     """The mix of a seed."""
+    mix = _draw(seed)
+    compaction = _draw_compaction(seed) if may_compact else None
+    if compaction is None:
+        return mix
+    return replace(mix, compaction=compaction, faults={**mix.faults, **OF_COMPACTION})
+
+
+def _draw_compaction(seed: int) -> Compacting | None:
+    """By dice of its own: all other seeds are what they would be without compaction."""
+    rng = random.Random(f"compaction {seed}")
+    if rng.random() >= COMPACTED_RATE:
+        return None
+    return Compacting(
+        rate=rng.choice((0.5, 1.0, 1.0)),
+        backoff_ms=rng.choice((50, 200, 1000)),
+        dirty_ratio=rng.choice((0.0, 0.0, 0.3)),
+        delete_retention_ms=rng.choice((0, 300, 6000)),
+        keys_max=rng.choice((3, 1000, 1000)),
+        work_ms=rng.choice(((0, 5), (0, 100), (50, 500))),
+    )
+
+
+def _draw(seed: int) -> Mix:
     rng = random.Random(f"mix {seed}")
     brokers = rng.choice((1, 2, 3, 3, 3, 3, 4, 4, 5, 5))
     factor = min(brokers, rng.choice((1, 2, 3, 3, 3, 3, 4, 5)))

@@ -16,6 +16,7 @@ from sim.mutants import (
     broken,
 )
 from sim.stage import Stage
+from sim.swarm import Compacting
 
 from dmq.errors import ErrorCode
 from dmq.raft.quorum import NOTHING
@@ -168,6 +169,46 @@ def test_rot_on_a_leader_is_found_where_it_is_and_repaired_from_the_others() -> 
     stage.until(lambda: stage.reached["damaged replica repaired"] > 0, 20_000)
     stage.settle()
     assert leader.me not in stage.facts.damaged
+
+
+def test_a_damaged_log_begins_again_where_the_others_are_compacted() -> None:
+    stage = Stage(compaction=Compacting(backoff_ms=50))
+    stage.produce_all(10)
+    leader = stage.leader
+    behind = stage.others(leader)[0]
+    for broker in (leader, behind):
+        assert broker.cleaner is not None
+        broker.cleaner.is_idle = True
+    stage.isolate(behind)
+    for _ in range(5):
+        stage.produce_all(20)
+    stage.until(lambda: stage.reached["compacted under load"] > 3)
+    watched = leader.watched["topic"]
+    segment = watched.log.segments_list[1]
+    leader.disk.flip(f"{watched.log.directory}/{segment.base:020d}.log", segment.size - 5)
+    stage.facts.damaged[leader.me] = None
+    stage.facts.was_rotten = True
+    stage.join(behind)
+    stage.until(lambda: stage.reached["began again"] > 0, 20_000)
+    assert leader.node.counts["repair of another length"] > 0
+    stage.settle()
+    assert leader.me not in stage.facts.damaged
+    assert len(stage.read(leader)) < 110
+    assert stage.reached["compacted log sent to a follower"] > 0
+
+
+@pytest.mark.parametrize("operations", range(12))
+def test_the_power_goes_while_compacted_files_take_their_places(operations: int) -> None:
+    stage = Stage(1, replicas=1, compaction=Compacting(backoff_ms=50))
+    (broker,) = stage.brokers
+    assert broker.cleaner is not None
+    stage.produce_all(60)
+    stage.until(lambda: broker.cleaner is not None and broker.cleaner.is_busy)
+    broker.cleaner.light_fuse(operations)
+    stage.until(lambda: not broker.is_up)
+    assert stage.reached["crash in a compaction"] == 1
+    stage.until(lambda: stage.reached["compacted under load"] > 0)
+    stage.settle()
 
 
 def test_a_log_that_metadata_does_not_mention_is_kept() -> None:

@@ -44,7 +44,7 @@ def test_a_seed_that_once_failed(seed: int) -> None:
     assert run_seed(seed).failure is None
 
 
-@pytest.mark.parametrize("seed", [2, 1003])
+@pytest.mark.parametrize("seed", [2, 7, 1003])
 def test_the_same_seed_gives_the_same_story(seed: int) -> None:
     first, second = World(seed, is_replay=True), World(seed, is_replay=True)
     first.run()
@@ -60,7 +60,12 @@ def test_one_seed_in_fifty_sends_bytes() -> None:
     assert 100 < sum(draw(seed).encodes for seed in range(10_000)) < 300
 
 
-@pytest.mark.parametrize("seed", [3, 126])
+def test_some_seeds_have_compacted_topics() -> None:
+    assert 250 < sum(draw(seed).compaction is not None for seed in range(1000)) < 350
+    assert draw(7).compaction is not None, "one of those that are told twice"
+
+
+@pytest.mark.parametrize("seed", [3, 7, 126])
 def test_frames_that_travel_as_bytes_make_no_difference(seed: int) -> None:
     worlds = [World(seed, replace(draw(seed), encodes=encodes)) for encodes in (False, True)]
     sent = []

@@ -8,7 +8,7 @@ the checkers at once: it is told by a broker, whether or not the answer arrives.
 import random
 from typing import TYPE_CHECKING
 
-from sim import batches
+from sim import batches, keyed
 from sim.batches import Entry, RottenBatchError
 from sim.ledger import Acknowledged, GroupFacts
 
@@ -103,8 +103,11 @@ class Producer(Client):
     def _serve(self, broker: "Broker", request: Request) -> None:
         """At the broker."""
         request.life = broker.life
-        count, filling = self.rng.choice((1, 1, 2, 3)), self.rng.choice((0, 20, 150))
-        raw = batches.make(request.number, count, filling)
+        if request.topic.facts.is_compacted:
+            raw = keyed.make(request.number)
+        else:
+            count, filling = self.rng.choice((1, 1, 2, 3)), self.rng.choice((0, 20, 150))
+            raw = batches.make(request.number, count, filling)
 
         def on_done(code: ErrorCode, base: int) -> None:
             self._decided(broker, request, code, base)
@@ -191,7 +194,7 @@ class Consumer(Client):
         self, broker: "Broker", facts: GroupFacts, position: int, answer: "Fetched"
     ) -> list[Entry] | None:
         try:
-            entries = batches.parse(answer.raw, may_be_cut=True)
+            entries = batches.parse(answer.raw, may_be_cut=True, keeps=facts.is_compacted)
         except RottenBatchError:
             # Kafka's consumers check the CRC too; a broker need not on every read.
             self.world.atlas.rot_was_read(broker, facts)

@@ -100,8 +100,16 @@ class World:
         factor = min(self.mix.replication_factor, len(numbers))
         nodes = self.rng.sample(numbers, factor)
         is_async = self.rng.random() < self.mix.async_rate
-        self.say("create", name, "on", nodes, "async" if is_async else "sync")
-        return self.metadata.create(name, nodes, is_async=is_async)
+        compaction = self.mix.compaction
+        is_compacted = compaction is not None and self.rng.random() < compaction.rate
+        kinds = ("async" if is_async else "sync", *(["compacted"] if is_compacted else []))
+        self.say("create", name, "on", nodes, *kinds)
+        topic = self.metadata.create(name, nodes, is_async=is_async, is_compacted=is_compacted)
+        if compaction is not None and "skew" not in self.mix.faults:
+            # Brokers' clocks are a second apart, and a tombstone has its time by that of one of them.
+            apart_ms = 1000 * (self.mix.brokers - 1)
+            topic.facts.tombstones_ms = max(0, compaction.delete_retention_ms - apart_ms)
+        return topic
 
     def new_checkers(self) -> Checkers:
         """The promises of this kind of world."""
@@ -298,9 +306,12 @@ class World:
             if voter in topic.facts.damaged:
                 self.reached["rot that nobody read"] += 1
                 continue
-            entries = read_log(log, log.log_start, log.end_offset)
+            facts = topic.facts
+            entries = read_log(log, log.log_start, log.end_offset, keeps=facts.is_compacted)
             for check in self.checkers.settled:
-                check(topic.facts, voter, entries, log.log_start, log.end)
+                check(facts, voter, entries, log.log_start, log.end)
+            if facts.is_compacted:
+                self.observer.check_compacted(watched, log.log_start, log.end_offset, entries)
 
 
 def _as_bytes(frame: Frame | Note) -> Frame | Note:

@@ -77,7 +77,7 @@ def draw_coordination(seed: int) -> Coordination:
 
 def draw_mix(seed: int) -> Mix:
     """A seed's world, with few clients of the plain kind."""
-    mix = swarm.draw(seed)
+    mix = swarm.draw(seed, may_compact=False)
     return replace(mix, producers=1, consumers=1, trim_keeps=40, topics=max(2, mix.topics))
 
 
