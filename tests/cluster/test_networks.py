@@ -1,5 +1,6 @@
 """The networks of `dmq.testing.Cluster`: what a cut stops, which way, and that it heals."""
 
+import os
 import select
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 from compat.eventually import eventually
 
+from dmq.testing import proxy
 from dmq.testing.namespaces import Namespaces, why_not
 from dmq.testing.networks import CLIENTS, Direct, Network, NotPossibleError, Place
 from dmq.testing.proxy import Proxied
@@ -161,3 +163,19 @@ def _connects(address: tuple[str, int]) -> bool:
 def test_loopback_alone_says_that_it_cannot_cut() -> None:
     with pytest.raises(NotPossibleError, match="proxy"):
         Direct().cut(1, 2)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_caller_is_known_by_both_ends_of_its_connection() -> None:
+    """One port can be that of several connections: the kernel gives it out again for another place."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        port = 0
+        for server in servers:
+            end = stack.enter_context(socket.socket())
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            end.bind(("127.0.0.1", port))
+            end.connect(server.getsockname())
+            port = end.getsockname()[1]
+            inode = str(os.fstat(end.fileno()).st_ino)
+            assert proxy.inode_of(port, server.getsockname()[1]) == inode

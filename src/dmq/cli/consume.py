@@ -261,9 +261,9 @@ class Run:
         for message in messages:
             lines.append(self._write(incoming(message)))
             size_bytes += len(message)
+        self._written += len(lines)  # First: what an interrupt finds in the buffer is written, too.
         sys.stdout.buffer.write(b"".join(lines))
         sys.stdout.buffer.flush()
-        self._written += len(lines)
         if progress is not None:
             progress.advance(len(lines), size_bytes)
 

@@ -23,6 +23,8 @@ _HOST = "127.0.0.1"
 _PIECE_BYTES = 256 << 10
 _UNKNOWN = -1
 """A caller whose process is not one of ours, or has ended since."""
+_LOOKS = 3
+"""The kernel's list changes while it is read, and may lack what was there all the time."""
 
 
 class Proxied:
@@ -156,7 +158,8 @@ class Proxied:
         reader, writer = await asyncio.open_connection(sock=connection)
         far_writer: asyncio.StreamWriter | None = None
         try:
-            source, place = _slot_of(caller, self._pids), self._places[target]
+            place = self._places[target]
+            source = _slot_of(caller, place.peer_advertised[1], self._pids)
             await self._gate(source, target).wait()
             far_reader, far_writer = await asyncio.open_connection(place.host, place.peer_port)
             there = self._flow(reader, far_writer, self._gate(source, target))
@@ -185,22 +188,24 @@ class Proxied:
             await writer.drain()
 
 
-def _slot_of(port: int, pids: dict[int, int]) -> int:
-    """The slot of the process that owns the loopback connection from `port`."""
-    inode = _inode_of(port)
-    if inode is not None:
-        for slot, pid in list(pids.items()):
-            if _holds(pid, f"socket:[{inode}]"):
-                return slot
+def _slot_of(port: int, to: int, pids: dict[int, int]) -> int:
+    """The slot of the process that owns the loopback connection from `port` to the port `to`."""
+    for _ in range(_LOOKS):
+        inode = inode_of(port, to)
+        if inode is not None:
+            for slot, pid in list(pids.items()):
+                if _holds(pid, f"socket:[{inode}]"):
+                    return slot
     return _UNKNOWN
 
 
-def _inode_of(port: int) -> str | None:
-    wanted = f":{port:04X}"
+def inode_of(port: int, to: int) -> str | None:
+    """By both ports: one that calls from may be that of other connections too, or of ended ones."""
+    ends = f":{port:04X}", f":{to:04X}"
     with contextlib.suppress(OSError):
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[1].endswith(wanted):
+            if (fields[1][-5:], fields[2][-5:]) == ends:
                 return fields[9]
     return None
 
