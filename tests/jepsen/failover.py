@@ -5,7 +5,8 @@ stopped in order. Time counts from that moment until a record that was sent afte
 the slowest of the partitions that it led. Three measures:
     cluster   what the brokers need: the first write by anybody, a prober without patience of its own (see
               `prober`) among them
-    attentive librdkafka told to look soon (socket.timeout.ms=1000, metadata each 200 ms)
+    attentive librdkafka told to look soon (socket.timeout.ms=1000, metadata each 200 ms), and to call
+              again soon (reconnect.backoff.max.ms=100)
     default   librdkafka as it comes; after a pause or a cut it waits for its own 60 s, so it is not asked
 For an orderly stop it is the longest time between two acknowledgements around it.
 """
@@ -36,7 +37,11 @@ PATIENCE_S = 60.0
 BARS_S = {"kill": 1.0, "pause": 2.0, "cut": 2.0, "stop": 0.2}
 """What must hold: at the 99th percentile; for an orderly stop always."""
 
-ATTENTIVE = {"socket.timeout.ms": 1000, "topic.metadata.refresh.interval.ms": 200}
+ATTENTIVE = {
+    "socket.timeout.ms": 1000,
+    "topic.metadata.refresh.interval.ms": 200,
+    "reconnect.backoff.max.ms": 100,
+}
 _TICK_S = 0.01
 
 
