@@ -201,3 +201,8 @@ def test_other_clients_words_are_taken() -> None:
     assert reading.assignors == ("range",)
     assert reading.value_deserializer.from_bytes(b"[1]", "any") == [1]  # type: ignore[union-attr]
     assert reading.key_deserializer is BYTES
+
+
+def test_a_broker_that_is_back_is_called_soon() -> None:
+    for config in (ProducerConfig("h:1"), ConsumerConfig("h:1", group_id="g")):
+        assert config.librdkafka()["reconnect.backoff.max.ms"] <= 1000

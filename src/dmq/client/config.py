@@ -67,6 +67,9 @@ class IsolationLevel(enum.Enum):
 Options = Mapping[str, Any]
 _DAY_MS = 86_400_000
 _FOREVER_RETRIES = 2_147_483_647
+_RECONNECT_MAX_MS = 500
+"""librdkafka's own 10 s keep it from a broker that is back and leads again: writes stood for seconds
+when one broker after the other was killed, though the cluster went on within a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +187,7 @@ class ProducerConfig(_Common):
         assert isinstance(self.compression_type, CompressionType)
         properties: dict[str, Any] = {
             "bootstrap.servers": _servers(self.bootstrap_servers),
+            "reconnect.backoff.max.ms": _RECONNECT_MAX_MS,
             "client.id": self.client_id,
             "acks": self.acks.value,
             "batch.size": self.batch_size,
@@ -316,6 +320,7 @@ class ConsumerConfig(_Common):
         is_none = self.auto_offset_reset is OffsetResetPolicy.NONE
         properties: dict[str, Any] = {
             "bootstrap.servers": _servers(self.bootstrap_servers),
+            "reconnect.backoff.max.ms": _RECONNECT_MAX_MS,
             "client.id": self.client_id,
             "group.id": self.group_id or f"{self.client_id}-without-a-group",
             "auto.offset.reset": "error" if is_none else self.auto_offset_reset.value,
