@@ -5,7 +5,8 @@ Each task has left a transaction open. `Committer.commit` makes a batch of them:
     1 take over    the decider's id is ours; an older driver can decide nothing any more
     2 look         the log's last decision. This batch or a later one: it is a replay, go to 5
     3 check        all transactions are open and will be for a while, and the last decision names
-                   none of them as about to be aborted; else fail, nothing is lost
+                   none of them as about to be aborted; else fail, nothing is lost. What time it is
+                   the coordinator tells: that of the decider's transaction, which is opened here
     4 decide       the list of transactions, in a transaction of the decider      ← the one moment
     5 carry out    commit each of them; again and again is the same as once
     6 note         what other transactions of this query are open
@@ -122,7 +123,7 @@ class Committer:
                 self.transactions.abort(transaction)  # A replay wrote what was decided already.
         if self._writing.is_job:
             self.settle([each.id for each in ours])
-            self._help_abandoned(decisions)
+            self._help_abandoned(decisions, last.decided_ms)
 
     def abort(self, batch: int, ours: list[Transaction]) -> None:
         """End what tasks have left open, unless the batch was decided before its commit failed."""
@@ -146,7 +147,7 @@ class Committer:
 
     def _check(self, ours: list[Transaction], swept: tuple[Transaction, ...] = ()) -> None:
         standing = self.transactions.standing(each.id for each in ours)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self.decider.begin()
         for transaction in ours:
             found = standing.get(transaction.id)
             if transaction in swept:
@@ -168,10 +169,11 @@ class Committer:
                     f"the batch took so long that transaction {transaction.id} ends in {left_ms} ms:"
                     " too soon to decide on it. Nothing of the batch was committed; raise"
                     f" kafka.transaction.timeout.ms (now {found.timeout_ms}), or make batches smaller."
+                    " If the batch was short, the clocks of the brokers differ: set them right."
                 )
 
     def _decide(self, batch: int, ours: list[Transaction]) -> Decision:
-        writing, now_ms = self._writing, time.time_ns() // 1_000_000
+        writing, now_ms = self._writing, self.decider.begin()
         decision = Decision(
             writing.query, batch, tuple(ours), writing.run, is_ended=not ours, decided_ms=now_ms
         )
@@ -226,9 +228,9 @@ class Committer:
             "committed, but readers do not see all rows yet: brokers are slow to write ends"
         )
 
-    def _help_abandoned(self, decisions: dict[str, Decision]) -> None:
+    def _help_abandoned(self, decisions: dict[str, Decision], now_ms: int) -> None:
         """Carry out what a job has decided whose driver died over it: nobody else would."""
-        before_ms = time.time_ns() // 1_000_000 - ABANDONED_MS
+        before_ms = now_ms - ABANDONED_MS
         for decision in decisions.values():
             other = Writing(self._writing.prefix, decision.query)
             if other.is_job and other != self._writing and decision.decided_ms < before_ms:

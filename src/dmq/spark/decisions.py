@@ -76,6 +76,7 @@ class Decision:
     run: str = ""
     is_ended: bool = False
     decided_ms: int = 0
+    """By the clock of the decider's coordinator, not by the driver's."""
     swept: tuple[Transaction, ...] = ()
     """With `is_ended`: open ones that are about to be aborted, so nobody may decide on them."""
 
@@ -246,24 +247,45 @@ class Decider:
         self._query = query
         self._owned: Transaction | None = None
         self._sequence = 0
+        self._ahead_ms: int | None = None
+        """How far the coordinator's clock is ahead of our monotonic one, while a transaction is open."""
 
     def take_over(self) -> None:
         """Fence whoever decided for this query before."""
         self._owned = self._transactions.begin(self._id, DECIDER_TIMEOUT_MS)
         self._sequence = 0
+        self._ahead_ms = None
+
+    def begin(self) -> int:
+        """Open the transaction of a decision, unless it is open; what time it is for its coordinator.
+
+        The coordinators' clocks count the time of transactions, and ours may be far off. How long the
+        answer took is added, so it is never too early. Raises FencedError.
+        """
+        assert self._owned is not None, "a decider takes over first"
+        if self._ahead_ms is None:
+            asked_ms = _monotonic_ms()
+            try:
+                self._transactions.add(self._owned, [LOG])
+            except LostTransactionError as error:
+                raise self._fenced() from error
+            found = self._transactions.standing([self._id]).get(self._id)
+            if found is None or not found.is_open or found.transaction != self._owned:
+                raise self._fenced()
+            self._ahead_ms = found.started_ms - asked_ms
+        return _monotonic_ms() + self._ahead_ms
 
     def open(self, decision: Decision | None) -> None:
         """Write a decision, or None for a tombstone; it holds when it is `sealed`."""
-        assert self._owned is not None, "a decider takes over first"
+        now_ms = self.begin()
+        assert self._owned is not None
         value = None if decision is None else decision.to_json()
         rows = Rows(pa.array([value], pa.binary()), pa.array([self._query.encode()], pa.binary()))
         producer = Producer(self._owned.producer_id, self._owned.epoch, is_transactional=True)
         codec = Codec.ZSTD if value and len(value) > 1000 else Codec.NONE
         segment = Segment(0, 1, self._sequence)
-        now_ms = time.time_ns() // 1_000_000
         sender = Sender(self._cluster, self._id, patience_s=DECIDER_TIMEOUT_MS / 1000)
         try:
-            self._transactions.add(self._owned, [LOG])
             for _, batch in encode(rows, [segment], Packing(producer, int(codec)), now_ms):
                 sender.add(LOG, batch)
             sender.flush()
@@ -280,9 +302,14 @@ class Decider:
             self._transactions.end(self._owned, commit=True)
         except LostTransactionError as error:
             raise self._fenced() from error
+        self._ahead_ms = None
 
     def _fenced(self) -> FencedError:
         return FencedError(
             f"another driver has taken {self._query} over: this one stops. If that was not meant, see"
             " to it that only one query runs with this checkpoint."
         )
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

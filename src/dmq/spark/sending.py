@@ -236,6 +236,12 @@ class Sender:
                 f"{where}: the transaction {self._transactional_id} was ended by others; it was open"
                 " longer than kafka.transaction.timeout.ms, or the job was given up",
             )
+        if code == ErrorCode.INVALID_TIMESTAMP:
+            raise SparkSourceError(
+                f"{where} refuses the time of the records ({part.error_message or 'no reason given'}):"
+                " the clock of this machine and the broker's differ, set them right; or raise the"
+                " topic's message.timestamp.after.max.ms"
+            )
         if code == ErrorCode.INVALID_TXN_STATE and self._doubts < DOUBTS_MAX:
             self._doubts += 1
             code = ErrorCode.CONCURRENT_TRANSACTIONS
