@@ -154,15 +154,14 @@ def dmq(place: Place, folder: Path, *words: str) -> str:
 
 
 def submitted(
-    place: Place, folder: Path, options: list[str], arguments: list[str]
+    place: Place, folder: Path, python: Path, options: list[str], arguments: list[str]
 ) -> subprocess.CompletedProcess[str]:
-    """A job with a Python that lacks dmq, on the driver's machine and on the workers'."""
-    python = str(bare_python(folder / "bare"))
+    """A job with this Python, on the driver's machine and on the workers'."""
     settings = application(folder) | {"spark.master": place.spark.url}
     job = str(ROOT / "tests" / "spark" / "cluster" / "job.py")
     command = submit(settings, *options, job, place.servers, place.source, *arguments)
     return subprocess.run(
-        command, env=environment(PYSPARK_PYTHON=python), timeout=SUBMIT_S, text=True,
+        command, env=environment(PYSPARK_PYTHON=str(python)), timeout=SUBMIT_S, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
     )  # fmt: skip
 
@@ -172,6 +171,25 @@ def test_dmq_goes_with_a_job_as_py_files(place: Place, tmp_path: Path) -> None:
     pack(tmp_path / "dmq.zip")
     sink = place.new_sink()
     options = ["--py-files", str(tmp_path / "dmq.zip")]
-    ended = submitted(place, tmp_path, options, [sink, "register"])
+    bare = bare_python(tmp_path / "bare")
+    ended = submitted(place, tmp_path, bare, options, [sink, "register"])
     assert ended.returncode == 0, ended.stdout[-8000:]
     place.judge(sink)
+
+
+@pytest.mark.slow
+def test_workers_without_dmq_say_how_to_get_it(place: Place, tmp_path: Path) -> None:
+    """The driver's machine has dmq. The workers' Python has the same path, and no dmq."""
+    bare = bare_python(tmp_path / "bare")
+    python = tmp_path / "python"
+    python.write_text(f"""#!/bin/sh
+[ "$ON_A_WORKER" ] && exec {bare} "$@"
+exec {sys.executable} "$@"
+""")
+    python.chmod(0o755)
+    options = ["--conf", "spark.executorEnv.ON_A_WORKER=yes"]
+    ended = submitted(place, tmp_path, python, options, [place.new_sink()])
+    assert ended.returncode != 0
+    assert f"({bare} on " in ended.stdout, ended.stdout[-8000:]
+    assert "has no module 'dmq'; install it there" in ended.stdout
+    assert "--py-files dmq.zip" in ended.stdout
