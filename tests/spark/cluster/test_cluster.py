@@ -108,10 +108,13 @@ def test_an_attempt_that_a_speculative_one_overtakes_writes_nothing_and_leaves_n
 
 
 @pytest.mark.parametrize("where", ["remote", pytest.param("master", marks=pytest.mark.slow)])
-def test_a_project_that_sums_up_a_topic_into_another_runs_on_the_cluster(
+def test_a_project_of_two_templates_runs_on_the_cluster(
     where: str, server: ConnectServer, place: Place, tmp_path: Path
 ) -> None:
-    """`dmq pipeline run --remote` and `--master`; exactly one record per key and window."""
+    """`dmq pipeline run --remote` and `--master`; exactly one record per key and window.
+
+    The server's catalog is Spark's default, which is stricter than the one that `--master` gets.
+    """
     orders, totals = create(place.servers, topic_name("orders"), 2), place.new_sink()
     hour_ago = int(time.time() // 60 - 60) * 60_000
     pairs = [(b"key-%d" % (n % 4), b'{"amount": 1.5}') for n in range(200)]
@@ -130,12 +133,15 @@ def test_a_project_that_sums_up_a_topic_into_another_runs_on_the_cluster(
         "--to",
         totals,
     )
+    dmq(place, tmp_path, "init", "each", "--topic", orders)
+    name = "transformations/each.py"
+    (tmp_path / "each" / name).rename(tmp_path / "sums" / name)
     spark = ["--remote", server.url] if where == "remote" else ["--master", place.spark.url]
     if where == "master":
         for name, value in application(tmp_path).items():
             spark += ["--conf", f"{name}={value}"]
     told = dmq(place, tmp_path, "run", "sums", *spark)
-    assert "completed, 201 rows read" in told
+    assert "completed, 603 rows read" in told, "three flows read the topic"
     found = [json.loads(value or b"") for _, value in committed(place.servers, totals)]
     assert sorted((each["key"], each["records"], each["total"]) for each in found) == sorted(
         (f"key-{n}", 25, 37.5) for n in range(4) for _ in range(2)
