@@ -32,6 +32,8 @@ _CONNECT = {
     "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
 }
 _STOP_PATIENCE_S = 30.0
+_SERVER_PATIENCE_S = 10.0
+"""How long a Connect server may take to answer at all."""
 _ALONE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """A driver without a cluster talks to nobody else; the machine's name may resolve to anything."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -131,6 +133,7 @@ def _in_connect_mode(url: str, conf: Mapping[str, str]) -> Iterator["SparkSessio
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.session import SparkSession
 
+    _wait_for_server(url)
     try:
         session: Any = SparkSession.builder.remote(url).create()
         for key, value in conf.items():
@@ -146,6 +149,30 @@ def _in_connect_mode(url: str, conf: Mapping[str, str]) -> Iterator["SparkSessio
     finally:
         session.stop()
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
+def _wait_for_server(url: str) -> None:
+    """A first contact: PySpark itself would try for more than ten minutes, without a word."""
+    import grpc
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    address = url.partition("/;")[0]
+    try:
+        channel = DefaultChannelBuilder(url).toChannel()
+    except (PySparkException, ValueError) as error:
+        raise PipelineError(
+            f"{address} is no Connect address: {first_line(error)}", "Write sc://host:15002."
+        ) from error
+    try:
+        grpc.channel_ready_future(channel).result(timeout=_SERVER_PATIENCE_S)
+    except grpc.FutureTimeoutError as error:
+        raise PipelineError(
+            f"No Spark Connect server answers at {address} within {_SERVER_PATIENCE_S:.0f} s",
+            "Is it running, is the port right (15002 unless changed), and can it be reached from here?",
+        ) from error
+    finally:
+        channel.close()
 
 
 def _context(where: Where, name: str, log: Path, conf: dict[str, str]) -> Any:
