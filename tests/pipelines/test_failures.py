@@ -21,3 +21,11 @@ def test_of_other_errors_the_first_line_is_told() -> None:
         first_line(RuntimeError("\n[PARSE] no such column\n at java")) == "[PARSE] no such column"
     )
     assert first_line(RuntimeError()) == "RuntimeError"
+
+
+def test_an_executor_that_lacks_dmq_is_told_of_though_it_has_no_error_of_ours() -> None:
+    said = "the Python of a Spark executor (python on host) has no module 'dmq'; install it there"
+    trace = (
+        f"[JOB] aborted\nModuleNotFoundError: No module named 'dmq'\nModuleNotFoundError: {said}"
+    )
+    assert first_line(RuntimeError(trace)) == said

@@ -11,11 +11,8 @@ from dmq.spark.pipelines.sessions import Where, connect
 from tests.spark.cluster.standalone import free_port
 
 
-def refused(remote: str) -> str:
-    with (
-        pytest.raises(PipelineError) as caught,
-        connect(Where(remote=remote), "nothing", Path("unused.log")),
-    ):
+def refused(where: Where) -> str:
+    with pytest.raises(PipelineError) as caught, connect(where, "nothing", Path("unused.log")):
         pass
     return f"{caught.value.message}. {caught.value.hint}"
 
@@ -25,11 +22,26 @@ def test_a_connect_server_that_is_not_there_is_told_within_seconds(
 ) -> None:
     monkeypatch.setattr("dmq.spark.pipelines.sessions._SERVER_PATIENCE_S", 0.5)
     url = f"sc://127.0.0.1:{free_port()}"
-    assert f"No Spark Connect server answers at {url}" in refused(f"{url}/;user_id=me")
+    assert f"No Spark Connect server answers at {url}" in refused(
+        Where(remote=f"{url}/;user_id=me")
+    )
 
 
 @pytest.mark.parametrize("url", ["sc://127.0.0.1:many", "sc://:15002/;user_id", "sc://host/path"])
 def test_an_address_that_is_none_is_told_how_to_write_it(url: str) -> None:
-    said = refused(url)
+    said = refused(Where(remote=url))
     assert "is no Connect address" in said
     assert "sc://host:15002" in said
+
+
+def test_masters_that_are_not_there_are_told_at_once() -> None:
+    ports = [free_port(), free_port()]
+    master = f"spark://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
+    said = refused(Where(master))
+    assert "No Spark master answers" in said
+    assert all(f"127.0.0.1:{port}: " in said for port in ports)
+
+
+@pytest.mark.parametrize("master", ["spark://host", "spark://:7077", "spark://host:many"])
+def test_a_master_that_is_no_address_is_told_how_to_write_it(master: str) -> None:
+    assert "Write spark://host:7077" in refused(Where(master))

@@ -4,7 +4,10 @@ import re
 
 from dmq.errors import DmqError
 
-_OURS = re.compile(r"dmq\.spark\.[\w.]+Error: ")
+_OURS = re.compile(
+    r"dmq\.spark\.[\w.]+Error: |ModuleNotFoundError: (?=the Python of a Spark executor)"
+)
+"""An executor that lacks dmq has no error of ours, only its words: see `dmq.spark.shipping`."""
 
 
 class PipelineError(DmqError):
@@ -32,3 +35,8 @@ def first_line(error: BaseException) -> str:
     if ours:
         return ours[-1]
     return lines[0] if lines else type(error).__name__
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether a Connect server does not answer any more."""
+    return "StatusCode.UNAVAILABLE" in str(error)

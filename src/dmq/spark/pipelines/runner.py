@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dmq.spark.pipelines import runs
-from dmq.spark.pipelines.failures import PipelineError, first_line
+from dmq.spark.pipelines.failures import PipelineError, first_line, is_gone
 from dmq.spark.pipelines.progress import Flow, Progress
 from dmq.spark.pipelines.projects import Project
-from dmq.spark.pipelines.sessions import Where, connect
+from dmq.spark.pipelines.sessions import Where, connect, hurry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +73,11 @@ def _updates(spark: "SparkSession", project: Project, order: Order, desk: "_Desk
             try:
                 _update(spark, project, order, desk)
             except PySparkException as error:
+                if is_gone(error):
+                    raise PipelineError(
+                        f"Spark's driver ({desk.where}) has gone away in the middle of the run",
+                        f"{desk.log_at}. The next run goes on after the last finished batch.",
+                    ) from error
                 raise PipelineError(desk.why(error), f"{desk.log_at}.") from error
             if order.every_s is None or order.is_dry:
                 return
@@ -80,6 +85,7 @@ def _updates(spark: "SparkSession", project: Project, order: Order, desk: "_Desk
             # What was to be made anew has been; from here on it is brought up to date.
             order = Order(every_s=order.every_s, refresh=order.refresh)
     finally:
+        hurry(spark)
         with contextlib.suppress(PySparkException):
             spark.streams.removeListener(listener)
 
@@ -129,6 +135,8 @@ def _configure(spark: "SparkSession", configuration: Mapping[str, str]) -> None:
         try:
             spark.conf.set(key, value)
         except PySparkException as error:
+            if is_gone(error):
+                raise
             raise PipelineError(
                 f"{key} in spark-pipeline.yml can't be set: {first_line(error)}",
                 "Settings of Spark's start are given with --conf, or to the Connect server.",
@@ -169,7 +177,7 @@ class _Desk:
         self.progress = Progress()
         self.log_at = where.log_at(project.log)
         self._project = project
-        self._where = where
+        self.where = where
         self._order = order
         self._watch = watch
         self._lock = threading.Lock()
@@ -235,7 +243,7 @@ class _Desk:
     def _facts(self) -> dict[str, Any]:
         return {
             "name": self._project.name,
-            "spark": str(self._where),
+            "spark": str(self.where),
             "began_at": self._began_at,
             "update": self._update,
             "every_s": self._order.every_s,

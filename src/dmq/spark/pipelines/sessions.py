@@ -6,12 +6,13 @@ server is a driver in this process too. What Java prints goes to a log file, not
 """
 
 import os
+import socket
 import subprocess
 import sys
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,12 @@ _CONNECT = {
 }
 _STOP_PATIENCE_S = 30.0
 _SERVER_PATIENCE_S = 10.0
-"""How long a Connect server may take to answer at all."""
+"""How long a Connect server or a master may take to answer at all."""
+_RETRIES = 6
+_RETRIES_HERE = 4
+"""How often a Connect server that is gone is called again: for about a minute, or four seconds if it is
+the driver in this process. PySpark does so for more than ten minutes."""
+_MASTER = "spark://"
 _ALONE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """A driver without a cluster talks to nobody else; the machine's name may resolve to anything."""
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -108,34 +114,39 @@ def connect(
 ) -> Iterator["SparkSession"]:
     """A Connect session: of a server in this process, or of the one that `where` names."""
     if where.remote is not None:
-        yield from _connected(where.remote, where.conf)
+        yield from _connected(where.remote, where.conf, _RETRIES)
         return
     os.environ.setdefault(_TOKEN, str(uuid.uuid4()))
     context = _context(where, name, log, _CONNECT | dict(conf or {}))
     try:
         service = getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
         port = getattr(service, "MODULE$").localPort()
-        yield from _connected(f"sc://localhost:{port}/;token={os.environ[_TOKEN]}", {})
+        url = f"sc://localhost:{port}/;token={os.environ[_TOKEN]}"
+        yield from _connected(url, {}, _RETRIES_HERE)
     finally:
         _stop(context)
 
 
-def _connected(url: str, conf: Mapping[str, str]) -> Iterator["SparkSession"]:
+def _connected(url: str, conf: Mapping[str, str], retries: int) -> Iterator["SparkSession"]:
     # What `pyspark.sql.functions` makes columns for is decided by this variable, nothing else.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     with warnings.catch_warnings():
         # PySpark warns of versions of pandas that it has not been tried with; we use none of it.
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
-        yield from _in_connect_mode(url, conf)
+        # What it warns of when a server goes away is told as an error.
+        warnings.filterwarnings("ignore", ".*(RETRIES_EXCEEDED|[Ll]istener)")
+        yield from _in_connect_mode(url, conf, retries)
 
 
-def _in_connect_mode(url: str, conf: Mapping[str, str]) -> Iterator["SparkSession"]:
+def _in_connect_mode(url: str, conf: Mapping[str, str], retries: int) -> Iterator["SparkSession"]:
     from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
     _wait_for_server(url)
     try:
         session: Any = SparkSession.builder.remote(url).create()
+        session.client.set_retry_policies([DefaultPolicy(max_retries=retries)])
         for key, value in conf.items():
             session.conf.set(key, value)
         session.range(1).count()
@@ -147,8 +158,14 @@ def _in_connect_mode(url: str, conf: Mapping[str, str]) -> Iterator["SparkSessio
     try:
         yield session
     finally:
+        hurry(session)
         session.stop()
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
+
+
+def hurry(session: Any) -> None:
+    """From here on, a Connect server that does not answer is not called again: the end is near."""
+    session.client.set_retry_policies([])
 
 
 def _wait_for_server(url: str) -> None:
@@ -175,9 +192,32 @@ def _wait_for_server(url: str) -> None:
         channel.close()
 
 
+def _wait_for_master(master: str) -> None:
+    """A first contact: a driver without a master would wait for ever, or die without a word."""
+    failures = []
+    for address in master.removeprefix(_MASTER).split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise PipelineError(
+                f"{address!r} in --master is no host:port", "Write spark://host:7077."
+            )
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _SERVER_PATIENCE_S).close()
+        except OSError as error:
+            failures.append(f"{address}: {error}")
+        else:
+            return
+    raise PipelineError(
+        f"No Spark master answers ({'; '.join(failures)})",
+        "Is it running, is the port right (7077 unless changed), and can it be reached from here?",
+    )
+
+
 def _context(where: Where, name: str, log: Path, conf: dict[str, str]) -> Any:
     """A Spark context; the Java process writes its log to a file."""
     ensure_java()
+    if where.master.startswith(_MASTER):
+        _wait_for_master(where.master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.pop("SPARK_REMOTE", None)
     from pyspark import SparkConf, SparkContext
@@ -225,12 +265,15 @@ def _java_speaks_to(log: Path) -> Iterator[None]:
 
 def _stop(context: Any) -> None:
     """End the driver and its Java process, so that the next session is a new one."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
-    context.stop()
+    with suppress(Py4JError, OSError):  # The Java process may be gone already.
+        context.stop()
     gateway = SparkContext._gateway
     if gateway is not None:
-        gateway.shutdown()
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(timeout=_STOP_PATIENCE_S)
@@ -239,3 +282,4 @@ def _stop(context: Any) -> None:
             gateway.proc.wait()
         SparkContext._gateway = None
         SparkContext._jvm = None
+        SparkContext._active_spark_context = None
