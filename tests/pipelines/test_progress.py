@@ -44,6 +44,21 @@ def test_a_reason_is_told_without_what_spark_puts_around_it() -> None:
     assert progress.flows["sums"].error is None
 
 
+def test_what_our_source_says_is_the_reason_also_when_spark_gives_the_flow_up() -> None:
+    progress = Progress()
+    progress.on_message(
+        "Flow 'sums' has FAILED.\nError: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when"
+        " Python streaming data source perform initialOffset: Traceback (most recent call last):\n"
+        '  File "stream.py", line 7, in initialOffset\n'
+        "dmq.spark.failures.SparkSourceError: topic 'orders' does not exist. Create it.\n"
+    )
+    assert progress.flows["sums"].error == "topic 'orders' does not exist. Create it."
+    progress.on_message("Flow 'sums' is RUNNING.")
+    progress.on_message("Flow 'sums' has COMPLETED.")
+    progress.on_message("Flow 'sums' has FAILED more than 5 times and will not be restarted.")
+    assert progress.flows["sums"].error == "topic 'orders' does not exist. Create it."
+
+
 def test_reports_count_rows_and_lag() -> None:
     progress = Progress()
     progress.on_query(REPORT)

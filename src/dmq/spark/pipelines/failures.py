@@ -1,6 +1,7 @@
 """The one exception of pipelines: a sentence that says what is wrong, and one that says what to do."""
 
 import re
+from collections.abc import Iterable
 
 from dmq.errors import DmqError
 
@@ -31,10 +32,13 @@ def first_line(error: BaseException) -> str:
     if isinstance(reason, str) and reason:
         text = reason
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return our_words(lines) or (lines[0] if lines else type(error).__name__)
+
+
+def our_words(lines: Iterable[str]) -> str | None:
+    """What an error of ours says somewhere in these lines of a stack trace."""
     ours = [line.partition(": ")[2] for line in lines if _OURS.match(line)]
-    if ours:
-        return ours[-1]
-    return lines[0] if lines else type(error).__name__
+    return ours[-1] if ours else None
 
 
 def is_gone(error: BaseException) -> bool:

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dmq.spark.pipelines.failures import our_words
+
 _FLOW = re.compile(r"^(?:Flow|Failed to resolve flow:?)\s+'?([^\s']+?)'?[.:]?\s+(?:is|has)\s+(\w+)")
 _RUN = re.compile(r"^Run (?:is|has) (\w+)")
 _STATE = re.compile(r"^.*?\b(?:is|has) \w+\.?", re.DOTALL)
+_GIVEN_UP = re.compile(r"more than \d+ times")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+;?$")
 _HOME = "spark_catalog.default."
 """Where tables live unless somebody says otherwise: nothing to repeat on every line."""
@@ -42,6 +45,8 @@ class Progress:
     error: str | None = None
     dead_letters: int = 0
     """Records that did not parse; counted by landings."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why flows failed last: Spark's word that it gives one up does not repeat it."""
 
     def flow(self, name: str) -> Flow:
         """The flow of that name, known from now on."""
@@ -53,19 +58,28 @@ class Progress:
         self.state = "running"
         self.error = None
         self.flows.clear()
+        self.reasons.clear()
 
     def on_message(self, message: str) -> Flow | None:
         """A message of the pipeline; the flow that it is about, if it is about one."""
         if match := _FLOW.match(message):
             flow = self.flow(match[1])
             flow.state = match[2].lower()
-            flow.error = _reason(message) if flow.state in ("failed", "stopped") else None
+            flow.error = None
+            if flow.state in ("failed", "stopped"):
+                flow.error = self._why(flow.name, _reason(message))
             return flow
         if match := _RUN.match(message):
             self.state = match[1].lower()
             if self.state == "failed":
                 self.error = _reason(message)
         return None
+
+    def _why(self, name: str, reason: str | None) -> str | None:
+        if reason is None or _GIVEN_UP.match(reason):
+            return self.reasons.get(name, reason)
+        self.reasons[name] = reason
+        return reason
 
     def on_query(self, report: Mapping[str, Any]) -> Flow | None:
         """A progress report of a streaming query, as its JSON says; the flow that it belongs to."""
@@ -137,6 +151,8 @@ def _number(value: Any) -> float | None:
 def _reason(message: str) -> str | None:
     """The reason in `Flow x has FAILED.` and what follows, without Spark's words around it."""
     lines = [line.strip() for line in _STATE.sub("", message, count=1).splitlines()]
+    if ours := our_words(lines):
+        return ours
     line = next((each for each in lines if each), "").removeprefix("Error:").strip()
     line = line.rpartition("terminated with exception: ")[2]
     return _SQLSTATE.sub("", line) or None
