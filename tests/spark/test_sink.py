@@ -192,6 +192,11 @@ def test_a_stream_writes_each_batch_once(
         ("'a' AS value", {"partitioner": "mine"}, "partitioner='mine'"),
         ("'a' AS value", {"compression": "zip"}, "compression='zip'"),
         ("'a' AS value", {"delivry": "exactly-once"}, "did you mean 'delivery'"),
+        (
+            "'a' AS value",
+            {"kafka.transaction.timeout": "60000"},
+            "did you mean 'kafka.transaction.timeout.ms'",
+        ),
         ("'a' AS value", {"kafka.acks": "1"}, "kafka.acks"),
         ("'a' AS value", {"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
         ("'a' AS value", {"kafka.transaction.timeout.ms": "2000000000"}, "transaction.max.timeout"),

@@ -9,6 +9,7 @@ from spark.feeding import available, batch, create, numbered, produce, rows, str
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.options import SourceOptions
 from dmq.spark.security import Security
+from dmq.spark.sink_options import SinkOptions
 from dmq.testing import Broker
 
 NOBODY = "127.0.0.1:1"
@@ -19,6 +20,24 @@ def options(**given: Any) -> SourceOptions:
     base = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
     named = {k.replace("_", ".") if "_" in k else k: v for k, v in given.items()}
     return SourceOptions.of({k: v for k, v in (base | named).items() if v is not None})
+
+
+JAVAS = (
+    "batch.size", "connections.max.idle.ms", "enable.idempotence", "fetch.max.bytes",
+    "fetch.max.wait.ms", "fetch.min.bytes", "linger.ms", "max.partition.fetch.bytes",
+    "max.poll.interval.ms", "max.poll.records", "metadata.max.age.ms", "receive.buffer.bytes",
+    "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retries", "retry.backoff.ms",
+    "sasl.login.class", "security.providers", "send.buffer.bytes", "session.timeout.ms",
+    "socket.connection.setup.timeout.max.ms", "ssl.cipher.suites", "ssl.protocol",
+)  # fmt: skip
+"""Options of Java's clients that a job may have from before."""
+
+
+@pytest.mark.parametrize("name", JAVAS)
+def test_options_of_javas_clients_are_not_taken_for_slips(name: str) -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", f"kafka.{name}": "1"}
+    assert SourceOptions.of(given | {"subscribe": "orders"})
+    assert SinkOptions.of(given | {"topic": "orders"})
 
 
 @pytest.mark.parametrize(

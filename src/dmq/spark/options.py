@@ -41,7 +41,8 @@ _WITHOUT_EFFECT = (
 )  # fmt: skip
 _CLIENT_USED = frozenset({
     "bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms",
-    "socket.connection.setup.timeout.ms", "isolation.level", "group.id", "check.crcs", "client.rack",
+    "socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms",
+    "isolation.level", "group.id", "check.crcs", "client.rack",
 }) | SECURITY_OPTIONS  # fmt: skip
 _CLIENT_REFUSED = {
     "auto.offset.reset": "set startingOffsets to earliest or latest instead",

@@ -14,6 +14,7 @@ from dmq.spark.cluster import Settings
 from dmq.spark.encode import BATCH_BYTES_MAX
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.partitioner import PARTITIONERS
+from dmq.spark.security import SECURITY_OPTIONS
 
 EXACTLY_ONCE = "exactly-once"
 AT_LEAST_ONCE = "at-least-once"
@@ -23,6 +24,13 @@ TRANSACTION_TIMEOUT_MS = 600_000
 DELIVERY_TIMEOUT_MS = 120_000
 """How long a batch of records is offered to a cluster that does not take it; Java's default."""
 
+_CLIENT = frozenset({
+    "bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms",
+    "socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms",
+    "transaction.timeout.ms", "delivery.timeout.ms",
+    "max.request.size", "compression.type", "acks",
+}) | SECURITY_OPTIONS  # fmt: skip
+"""Client options that have a meaning here, and one that is spelt like one of them."""
 _OPTIONS = ("topic", "delivery", "partitioner", "compression", "transactionalIdPrefix")
 _CODECS = {codec.name.lower(): int(codec) for codec in Codec} | {"uncompressed": int(Codec.NONE)}
 _NOT_YOURS = {
@@ -96,6 +104,16 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
                 raise SparkSourceError(
                     f"there is no option {name!r}; did you mean {known[near[0]]!r}?"
                 )
+        elif name.startswith("kafka."):
+            _refuse_misspelt(name)
+
+
+def _refuse_misspelt(name: str) -> None:
+    """Java's producer has many options which change nothing here; ours with a slip are no such."""
+    short = name.removeprefix("kafka.")
+    near = difflib.get_close_matches(short, _CLIENT, n=1, cutoff=0.9)
+    if near and short not in _CLIENT:
+        raise SparkSourceError(f"there is no option {name!r}; did you mean 'kafka.{near[0]}'?")
 
 
 def _one_of(name: str, value: str, allowed: Mapping[str, object] | tuple[str, ...]) -> str:
