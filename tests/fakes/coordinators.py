@@ -37,6 +37,9 @@ class MemoryLog:
         if not self.is_held:
             self.commit()
 
+    def when_newest(self, callback: Callable[[ErrorCode], None]) -> None:
+        self.when_committed(callback)
+
     def commit(self, code: ErrorCode = ErrorCode.NONE) -> None:
         """All that is in the log is committed, or never will be."""
         waiting, self._waiting = self._waiting, []

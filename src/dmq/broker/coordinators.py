@@ -3,7 +3,8 @@
 `Groups` is the verb that doors call; whoever knows which partitions of `__consumer_offsets` this
 broker leads implements it, with one `GroupHost` for each. A host owns the order of things (SPEC §7):
 records are appended as one batch and applied at once; every answer leaves when the position that the
-state had is committed, also those that had to wait for other members. Never interprets a command.
+state had is committed, also those that had to wait for other members, and one that came without records
+when it is known that no other coordinator had newer ones. Never interprets a command.
 """
 
 import logging
@@ -105,6 +106,10 @@ class CoordinatorLog(Protocol):
         """Call when all that is in the log now is committed; with an error if it never will be."""
         ...
 
+    def when_newest(self, callback: Callable[[ErrorCode], None]) -> None:
+        """The same for what was only read: call when it is known to be the newest, too."""
+        ...
+
 
 class GroupHost:
     """Runs the group machine of one partition while this broker leads it."""
@@ -131,7 +136,7 @@ class GroupHost:
         try:
             outcome = self.machine.handle(command, Millis(now))
         except DmqError as error:
-            self._log.when_committed(partial(_refuse, answer, error))
+            self._log.when_newest(partial(_refuse, answer, error))
             return answer
         if isinstance(outcome.response, Later):
             self._waiting[outcome.response] = answer
@@ -161,8 +166,10 @@ class GroupHost:
             producer_id = outcome.producer.producer_id if outcome.producer else -1
             for record in outcome.records:
                 self.machine.apply(record, producer_id)
-        if leaving:
+        if leaving and outcome.records:
             self._log.when_committed(partial(_leave, leaving))
+        elif leaving:
+            self._log.when_newest(partial(_leave, leaving))
 
     def _refused(
         self, outcome: GroupOutcome[Any], leaving: list[_Leaving], error: DmqError, now: int

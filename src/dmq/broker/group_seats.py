@@ -173,6 +173,9 @@ class GroupOccupant:
     def when_committed(self, callback: Callable[[ErrorCode], None]) -> None:
         self._seat.when_committed(callback)
 
+    def when_newest(self, callback: Callable[[ErrorCode], None]) -> None:
+        self._seat.when_newest(callback)
+
 
 class GroupCoordinators:
     """See the module."""

@@ -2,10 +2,11 @@
 
 Owns the order of things (SPEC §7). On the leader `handle` sees the newest state; its records are appended
 as one batch and applied at once; every answer, also an empty one, leaves when the position that the
-state had is committed. A follower applies what is committed, so that it can take over at once. A machine
-that has applied what the log no longer holds, or what a deposed leader can't vouch for, is loaded anew.
-Bytes that rotted are never applied: the replica leads no more until its group has repaired them, and a
-broker that has the only copy stops. Never interprets a command or a record.
+state had is committed, and one without records when no other leader can have had newer ones. A follower
+applies what is committed, so that it can take over at once. A machine that has applied what the log no
+longer holds, or what a deposed leader can't vouch for, is loaded anew. Bytes that rotted are never
+applied: the replica leads no more until its group has repaired them, and a broker that has the only copy
+stops. Never interprets a command or a record.
 """
 
 import logging
@@ -251,7 +252,7 @@ class MachineHost:
         try:
             outcome = self.machine.handle(command, Millis(now))
         except DmqError as error:
-            replica.when_committed(partial(_refuse, answer, error))
+            replica.when_newest(self._now(), partial(self._refuse, answer, error))
             return answer
         if outcome.records:
             try:
@@ -265,10 +266,22 @@ class MachineHost:
             if code is ErrorCode.NONE:
                 answer.resolve(response)
             else:
-                answer.fail(KafkaError(code))
+                answer.fail(KafkaError(code) if outcome.records else self._unread(code))
 
-        replica.when_committed(settled)
+        if outcome.records:
+            replica.when_committed(settled)
+        else:
+            replica.when_newest(self._now(), settled)
         return answer
+
+    def _refuse(self, answer: Answer[R], error: DmqError, code: ErrorCode) -> None:
+        answer.fail(error if code is ErrorCode.NONE else self._unread(code))
+
+    def _unread(self, code: ErrorCode) -> DmqError:
+        """Why there is no answer to a command that appended nothing: another leader may be asked."""
+        core = self.replica.core
+        is_elsewhere = code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return NotLeaderError(core.leader, core.epoch) if is_elsewhere else KafkaError(code)
 
     def _append(self, records: list[MachineRecord], now: int) -> None:
         first = self.replica.log_end_offset
@@ -280,7 +293,3 @@ class MachineHost:
             self.machine.apply(record)
         self.applied = self.replica.log_end_offset
         self._pending.append((self.applied, records))
-
-
-def _refuse(answer: Answer[R], error: DmqError, code: ErrorCode) -> None:
-    answer.fail(error if code is ErrorCode.NONE else KafkaError(code))

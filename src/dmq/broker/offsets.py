@@ -2,10 +2,13 @@
 
 A time leads by the time index to at most one batch, whose records must be opened to find the first
 that is new enough: that is the caller's, in a thread, because it may take long (`Sought.open`).
+What depends on where the log ends is told by a leader whose lease stands, or when a majority has
+answered it since (SPEC §5): else one that was deposed and does not know it would tell an old end.
 """
 
 from typing import NamedTuple
 
+from dmq.broker.answer import Answer
 from dmq.broker.partition import Partition
 from dmq.errors import ErrorCode, KafkaError
 from dmq.records import glance, open_batch, read_header
@@ -25,6 +28,12 @@ class FoundOffset(NamedTuple):
     offset: int = -1
     timestamp: int = -1
     leader_epoch: int = -1
+
+
+class Unsure(NamedTuple):
+    """The leader may have been deposed: ask again when that is known not to be."""
+
+    newest: Answer[None]
 
 
 class Sought(NamedTuple):
@@ -53,25 +62,28 @@ NONE = FoundOffset()
 
 
 def list_offset(
-    partition: Partition, timestamp: int, *, committed_only: bool = False
-) -> FoundOffset | Sought:
+    partition: Partition, timestamp: int, *, committed_only: bool = False, is_sure: bool = False
+) -> FoundOffset | Sought | Unsure:
     """The offset that `timestamp` (or one of the names above) stands for. Raises KafkaError.
 
     `committed_only`: for readers of committed transactions the log ends where one is undecided.
+    `is_sure`: an `Unsure` answer was waited for.
     """
     partition.check_leads()
     if not partition.is_serving:
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE, "the leader does not know its high watermark yet"
         )
-    end = partition.last_stable_offset() if committed_only else partition.high_watermark
-    if timestamp == LATEST:
-        return FoundOffset(end, -1, partition.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = partition.log_start_offset
         return FoundOffset(start, -1, partition.epoch_at(start))
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NONE
+    if not is_sure and not partition.is_newest():
+        return Unsure(partition.newest())
+    end = partition.last_stable_offset() if committed_only else partition.high_watermark
+    if timestamp == LATEST:
+        return FoundOffset(end, -1, partition.leader_epoch)
     if timestamp == MAX_TIMESTAMP:  # The first of the newest among the committed ones (KIP-734).
         newest = partition.log.find_max_timestamp(end)
         return NONE if newest is None else _sought(partition, newest, newest.max_timestamp, end)

@@ -193,6 +193,26 @@ class Partition:
             return []
         return self.book.state.aborted(start, self.log.bound(start, slices, end))
 
+    def is_newest(self) -> bool:
+        """Whether we lead, and no other leader can have committed more than we know."""
+        return self.replica.is_newest(self._now())
+
+    def newest(self) -> Answer[None]:
+        """An answer that comes when what we know now is known to be the newest; fails if we lead no
+        more, or nobody says so in time."""
+        answer: Answer[None] = Answer()
+
+        def told(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                answer.resolve(None)
+            elif code is ErrorCode.REQUEST_TIMED_OUT:
+                answer.fail(KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE))
+            else:
+                answer.fail(KafkaError(code))
+
+        self.replica.await_newest(self._now(), told)
+        return answer
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Fence a client whose view is older than ours, or newer (SPEC §6). Raises KafkaError."""
         if current_leader_epoch >= 0:

@@ -150,6 +150,10 @@ class Seat:
         """Call when all that is in the log now is committed; with an error if it never will be."""
         self.replica.when_committed(callback)
 
+    def when_newest(self, callback: Callable[[ErrorCode], None]) -> None:
+        """The same for what was only read: call when it is known to be the newest, too."""
+        self.replica.when_newest(self._now(), callback)
+
     def check_leads(self) -> None:
         """Raises NOT_COORDINATOR, or COORDINATOR_LOAD_IN_PROGRESS."""
         if not self.replica.core.can_append:

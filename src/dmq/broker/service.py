@@ -18,7 +18,7 @@ from dmq.broker.group_seats import GroupCoordinators
 from dmq.broker.host import MachineHost
 from dmq.broker.internal_topics import internal_shape
 from dmq.broker.leadership import Leadership
-from dmq.broker.offsets import FoundOffset, Sought, list_offset
+from dmq.broker.offsets import FoundOffset, Sought, Unsure, list_offset
 from dmq.broker.partition import Partition
 from dmq.broker.quorum_report import QuorumReport
 from dmq.broker.replicas import Replicas
@@ -257,10 +257,15 @@ class Service:
     # --- records -----------------------------------------------------------------------------
 
     def list_offset(
-        self, partition: Partition, timestamp: int, *, committed_only: bool = False
-    ) -> FoundOffset | Sought:
+        self,
+        partition: Partition,
+        timestamp: int,
+        *,
+        committed_only: bool = False,
+        is_sure: bool = False,
+    ) -> FoundOffset | Sought | Unsure:
         """See `offsets.list_offset`; `committed_only`: as far as transactions are decided."""
-        return list_offset(partition, timestamp, committed_only=committed_only)
+        return list_offset(partition, timestamp, committed_only=committed_only, is_sure=is_sure)
 
     def delete_records(self, partition: Partition, offset: int) -> Answer[int]:
         """Move the log's start; the answer is the new low watermark. Raises KafkaError."""

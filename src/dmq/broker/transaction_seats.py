@@ -53,7 +53,8 @@ class Ended(Protocol):
 
 
 class SeatHost:
-    """Runs a machine on a seat: records are appended and applied at once, answers wait for commit."""
+    """Runs a machine on a seat: records are appended and applied at once, answers wait for commit, and
+    those of mere reads until they are known to be the newest."""
 
     __slots__ = ("_machine", "_seat")
 
@@ -72,7 +73,7 @@ class SeatHost:
         try:
             outcome = self._machine.handle(command, Millis(now))
         except DmqError as error:
-            self._seat.when_committed(partial(_refuse, answer, error))
+            self._seat.when_newest(partial(_refuse, answer, error))
             return answer
         if outcome.records:
             try:
@@ -89,7 +90,10 @@ class SeatHost:
             else:
                 answer.fail(KafkaError(ErrorCode.NOT_COORDINATOR))
 
-        self._seat.when_committed(settled)
+        if outcome.records:
+            self._seat.when_committed(settled)
+        else:
+            self._seat.when_newest(settled)
         return answer
 
     def _check_sits(self) -> None:

@@ -17,7 +17,7 @@ from dmq.broker.intake import Intake
 from dmq.broker.multiraft import cargo
 from dmq.broker.multiraft.frames import GroupKey
 from dmq.broker.multiraft.tables import Stance, key_hash
-from dmq.broker.multiraft.waiting import Acks, Fetches
+from dmq.broker.multiraft.waiting import Acks, Fetches, OnAppended
 from dmq.errors import ErrorCode, StorageError
 from dmq.raft.core import RaftCore
 from dmq.raft.links import Links
@@ -73,6 +73,13 @@ class Host(Protocol):
 
     def appended(self, replica: Any, now: int) -> None:
         """The same after a leader's own append, which changes nothing else."""
+
+    def is_newest(self, replica: Any, now: int) -> bool:
+        """Whether what it knows now is known to be the newest."""
+
+    def when_newest(self, replica: Any, epoch: int, asked_at: int, callback: OnAppended) -> None:
+        """Call when what it knew at `asked_at` as the leader of `epoch` is known to have been the
+        newest; with an error if it leads no more."""
 
     def wake(self) -> None:
         """A log was told something that no replica need hear of: there is to be a turn."""

@@ -261,7 +261,10 @@ class PeerLinks:
 
         What it answered before we led, at `led_at`, was no word about this group.
         """
-        since = max(now - self.settings.lease_ms, led_at)
+        return self.have_answered(voters, max(now - self.settings.lease_ms, led_at))
+
+    def have_answered(self, voters: tuple[Voter, ...], since: int) -> bool:
+        """Whether a majority, which is us if we are alone, answered heartbeats sent after `since`."""
         held = 0
         for voter in voters:
             link = self.by_peer.get(voter)

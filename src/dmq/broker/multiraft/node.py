@@ -47,11 +47,13 @@ from dmq.broker.multiraft.frames import (
 )
 from dmq.broker.multiraft.handing import DiskWatch, hand_over_all
 from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
+from dmq.broker.multiraft.newest import Read, Reads
 from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, ground, landed
 from dmq.broker.multiraft.tables import Tables
 from dmq.broker.multiraft.talk import Talk
+from dmq.broker.multiraft.waiting import OnAppended
 from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode
 from dmq.raft.messages import Ack, Append, Nack, PreVote, Reset, Vote
@@ -74,6 +76,9 @@ class NodeSettings:
     """Groups that are told of a changed peer in one turn."""
     sweep_ms: int = 100
     """How late a produce request may learn that its time is over."""
+    read_patience_ms: int = 5000
+    """A read that must be the newest waits for so long that a majority answers its leader. A leader
+    that nobody answers resigns before; too low: reads fail where followers are slow to follow."""
     exchange_ms: int = 2000
     """Tables that did not bring two digests together are exchanged again after this."""
     slow_sync_ms: int = 1000
@@ -140,6 +145,7 @@ class GroupNode:
         self._talk = Talk(
             self.links, self.tables, self._sender, self.settings.exchange_ms, self.count
         )
+        self._reads = Reads(self.links, self.settings.read_patience_ms, self.count)
         self._agenda = Agenda(self.settings.elections_max, self.settings.changes_max)
         self._groups = Registry(store)
         self._dirty: dict[Replica, None] = {}
@@ -261,6 +267,7 @@ class GroupNode:
             known.pop(replica, None)
         self._repairs.forget(replica)
         replica.retire(code)
+        self._reads.retire(replica, code)
 
     # ---- connections
 
@@ -296,6 +303,8 @@ class GroupNode:
             self._on_table(link, frame.table, now)
         if frame.heartbeat is not None:
             self._talk.on_heartbeat(link, frame.heartbeat, now)
+            if self._reads:
+                self._reads.renewed()
         for message in frame.messages:
             self._on_message(link, message, now)
 
@@ -354,6 +363,22 @@ class GroupNode:
         core = replica.core
         return core.may_lease and self.links.has_lease(core.voters, replica.led_at, now)
 
+    def is_newest(self, replica: Replica, now: int) -> bool:
+        """Whether what this replica knows now is known to be the newest; see newest.py."""
+        self._enter(now)
+        return self._reads.is_newest(replica, now)
+
+    def when_newest(
+        self, replica: Replica, epoch: int, asked_at: int, callback: OnAppended
+    ) -> None:
+        """Call when what this leader of `epoch` knew at `asked_at` is known to have been the newest
+        then, at once if it is; with an error if it leads no more."""
+        self._enter(asked_at)
+        self._reads.ask(replica, Read(epoch, asked_at, callback))
+        if self._reads and self._sweep_at is None:
+            self._sweep_at = asked_at + self.settings.sweep_ms
+            self.wake()
+
     # ---- telling groups
 
     def _tell_peers(self) -> None:
@@ -390,6 +415,7 @@ class GroupNode:
             self._groups.set_members(replica, members)
         has_turned = self._look_at_stance(replica, now)
         self.on_look(replica, has_turned)
+        self._reads.look(replica)
         self._agenda.set_timer(replica, replica.core.deadline)
         if replica.has_waiting:
             self._waiting[replica] = None
@@ -475,7 +501,9 @@ class GroupNode:
             replica.sweep(now)
             if not replica.has_waiting:
                 del self._waiting[replica]
-        self._sweep_at = now + self.settings.sweep_ms if self._waiting else None
+        self._reads.expire(now)
+        is_awaited = self._waiting or self._reads
+        self._sweep_at = now + self.settings.sweep_ms if is_awaited else None
 
     def next_deadline(self) -> int:
         """When `tick` and then `begin_turn` must be called at the latest."""

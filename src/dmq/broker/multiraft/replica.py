@@ -235,6 +235,33 @@ class Replica(Driven):
         waiting.on_done = _told_of_commit(callback)
         self.acks.park(waiting)
 
+    def is_newest(self, now: int) -> bool:
+        """Whether we lead, and no other leader can have committed more than we know."""
+        return self._host.is_newest(self, now)
+
+    def await_newest(self, now: int, callback: OnAppended) -> None:
+        """Call when what we know now to be committed was the newest, uncommitted records aside; with
+        an error if we lead no more."""
+        self._host.when_newest(self, self.core.epoch, now, callback)
+
+    def when_newest(self, now: int, callback: OnAppended) -> None:
+        """Call when all that the log holds now is committed and was the newest that anybody had; at
+        once if it is. With an error if it never will be, or we lead no more.
+
+        For what was read, and what rests on it: that an append of ours was committed later says
+        nothing of the time before it was sent. Who appended something itself just now needs
+        `when_committed` only: that a majority took it shows who led then.
+        """
+        epoch = self.core.epoch  # It must still be ours when the answer leaves.
+
+        def committed(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                self._host.when_newest(self, epoch, now, callback)
+            else:
+                callback(code)
+
+        self.when_committed(committed)
+
     def trim(self, log_start: int, now: int) -> Answer[int]:
         """Let the log start here; the answer is its start, once a mark that says so is committed.
 
