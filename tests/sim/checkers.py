@@ -90,6 +90,10 @@ class Checker:
     def leased(self, group: GroupFacts, voter: Voter, epoch: int, high: int) -> None:
         """A leader may answer by its lease; clocks run as they should."""
 
+    def latest_told(self, group: GroupFacts, voter: Voter, latest: int, floor: int) -> None:
+        """A client that asked when all below `floor` was committed was told where the log ends; clocks
+        run as they should."""
+
     def settled(
         self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
     ) -> None:
@@ -360,6 +364,16 @@ class LeasesAreTrue(Checker):
             self.fail(f"{voter} would answer {high} by its lease, committed is {group.high}")
 
 
+class LatestIsTheNewest(Checker):
+    """Whoever learns of a record and then asks where the log ends is not told that it ends before."""
+
+    name = "the latest offset is the newest"
+
+    def latest_told(self, group: GroupFacts, voter: Voter, latest: int, floor: int) -> None:
+        if latest < floor and not group.is_forfeited:
+            self.fail(f"{voter} told that the log ends at {latest}, committed was {floor}")
+
+
 class ReadersSeeEachRecordOnce(Checker):
     name = "each consumer sees each record once and in order"
 
@@ -496,6 +510,7 @@ ALL: tuple[type[Checker], ...] = (
     DenialsAreDefinite,
     NothingUncommittedIsShown,
     LeasesAreTrue,
+    LatestIsTheNewest,
     ReadersSeeEachRecordOnce,
     CompactionTakesOnlyTheOld,
 )

@@ -20,6 +20,7 @@ from dmq.broker.compaction import Compaction
 from dmq.broker.multiraft import driven
 from dmq.broker.multiraft.frames import GroupKey, Heartbeat
 from dmq.broker.multiraft.links import Link, PeerLinks
+from dmq.broker.multiraft.newest import Reads
 from dmq.broker.multiraft.node import GroupNode, GroupTurn
 from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
@@ -266,6 +267,10 @@ _FORMAT = recovery.format_directory
 _MAKE_LOG = RecoveredLog.make_log
 _READ = Replica.read
 
+READS_AT_ONCE: tuple[Patch, ...] = (
+    (Reads, "is_newest", lambda self, replica, asked_at: replica.core.is_leader),
+)
+"""Who leads as far as it knows answers all reads; shown by a scenario with coordinators, too."""
 
 MUTANTS: dict[str, Mutant] = {
     "ack_before_sync": Mutant(
@@ -397,6 +402,12 @@ MUTANTS: dict[str, Mutant] = {
         ((Talk, "on_heartbeat", _renew_always),),
         _LEASES,
         15,
+    ),
+    "reads_without_a_lease": Mutant(
+        "who leads as far as it knows tells where its log ends",
+        READS_AT_ONCE,
+        _LEASES,
+        10,
     ),
     "leaving_forgets": Mutant(
         "a replica that leaves takes its epoch and vote along",

@@ -23,8 +23,17 @@ _FLUSH_NOTED: Any = Log.flush_noted
 Log.flush_noted = wraps(_FLUSH_NOTED)(_flush_noted)  # type: ignore[method-assign]
 
 
+_EVENTS = (
+    "digest mismatch",
+    "leadership lost under a read",
+    "read timed out",
+    "read waits for a round",
+    "repair of another length",
+)
+
+
 def _counted(self: GroupNode, event: str) -> None:
-    if event in ("digest mismatch", "repair of another length"):
+    if event in _EVENTS:
         counts[event] += 1
     _COUNT(self, event)
 

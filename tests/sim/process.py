@@ -698,6 +698,22 @@ class Broker:
             for check in self.world.checkers.leased:
                 check(topic.facts, self.me, core.epoch, replica.latest_offset())
 
+    def list_latest(self, topic: "Topic") -> None:
+        """A client asks where the log ends, as the verb list_offset does; what it is told is judged."""
+        replica = self._replica(topic)
+        if replica is None or not replica.core.can_append or not replica.core.knows_latest:
+            return
+        world, life, floor = self.world, self.life, topic.facts.high
+
+        def told(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE and self.life == life and replica.core.knows_latest:
+                world.observer.look(self.watched[topic.name])
+                world.reached["latest told"] += 1
+                for check in world.checkers.latest_told if "skew" not in world.mix.faults else ():
+                    check(topic.facts, self.me, replica.latest_offset(), floor)
+
+        replica.await_newest(self.now, told)
+
     def trim(self, topic: "Topic", share: float) -> None:
         """Retention takes a share of what is committed."""
         replica = self._replica(topic)

@@ -5,9 +5,14 @@ of the simulator watch throughout; what is asserted here is what they can't know
 """
 
 import pytest
-from sim.coordination.stage import TIMEOUT_MS, CoordinatorStage
+from sim.checkers import BrokenPromiseError
+from sim.coordination.stage import TIMEOUT_MS, CoordinatorStage, Request
+from sim.mutants import READS_AT_ONCE, broken
 
 from dmq.errors import ErrorCode
+
+KEY = ("group", "topic")
+"""What `commit_offset` of a stage commits."""
 
 
 def test_a_transaction_shows_in_all_its_partitions_when_it_is_committed() -> None:
@@ -167,3 +172,41 @@ def test_what_waited_for_a_former_leadership_is_not_written_by_its_machine() -> 
     assert [epoch for _, epoch in names] == [*range(names[0][1], names[0][1] + 3)]
     down.boot()
     stage.settle()
+
+
+def cut_off_coordinator() -> tuple[CoordinatorStage, Request]:
+    """Asked for an offset after another coordinator has taken a newer one."""
+    stage = CoordinatorStage()
+    first = stage.commit_offset(7000)
+    stage.until(lambda: first.reply is not None)
+    old = stage.group_coordinator
+    stage.isolate(old)
+    stage.until(lambda: stage.group_coordinator is not old)
+    stage.run(60)  # It reads the log.
+    second = stage.commit_offset(7001)
+    stage.until(lambda: second.reply is not None)
+    assert second.reply is not None
+    assert second.reply.is_good
+    stage.world.promises.tell("offset_told", KEY, 7001)
+    assert old.leads(stage.world.offsets_topic), "as far as it knows"
+    asked = stage.fetch_offset(old)
+    if asked.reply is not None:
+        shown = asked.reply.value[0].offset
+        floor = stage.world.chronicle.acknowledged[KEY]
+        stage.world.promises.tell("offset_shown", KEY, shown, floor)
+    return stage, asked
+
+
+def test_a_coordinator_that_was_cut_off_tells_no_old_offset() -> None:
+    stage, asked = cut_off_coordinator()
+    assert asked.reply is None, "it waits for a majority to say that it leads"
+    stage.until(lambda: asked.reply is not None)
+    assert asked.reply is not None
+    assert asked.reply.code is ErrorCode.NOT_COORDINATOR
+    stage.settle()
+    assert stage.offset() == 7001
+
+
+def test_a_coordinator_that_tells_an_old_offset_would_be_noticed() -> None:
+    with broken(READS_AT_ONCE), pytest.raises(BrokenPromiseError, match="never go back"):
+        cut_off_coordinator()

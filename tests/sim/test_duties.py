@@ -358,6 +358,45 @@ def test_an_heir_that_is_told_late_finds_no_lease_in_its_way() -> None:
     stage.settle()
 
 
+def test_a_leader_that_was_cut_off_does_not_tell_where_its_log_ends() -> None:
+    stage = Stage()
+    stage.produce_all(5)
+    old = stage.leader
+    stage.isolate(old)
+    new = stage.await_leader(*stage.others(old))
+    stage.produce(new, 3)
+    stage.until(lambda: stage.facts.high >= 8)
+    assert old.leads(stage.topic), "as far as it knows"
+    old.arrive(old.list_latest, stage.topic)
+    assert old.node.counts["read waits for a round"] == 1
+    stage.until(lambda: not old.leads(stage.topic))
+    assert old.node.counts["leadership lost under a read"] == 1
+    assert not stage.reached["latest told"]
+    new.arrive(new.list_latest, stage.topic)
+    stage.until(lambda: stage.reached["latest told"] == 1)
+    stage.settle()
+
+
+def test_a_leader_whose_heir_never_stood_tells_by_rounds_alone() -> None:
+    """Its lease is void for this epoch; what a majority answers to a heartbeat sent after the question
+    counts as ever."""
+    stage = Stage()
+    stage.produce_all(5)
+    leader = stage.leader
+    heir, _ = stage.others(leader)
+    there, back = (leader.number, heir.number), (heir.number, leader.number)
+    stage.world.network.cut([there])
+    leader.arrive(leader.transfer, stage.topic, heir.number)
+    stage.world.network.cut([back])
+    stage.run(1500)
+    core = leader.watched["topic"].core
+    assert (core.can_append, core.may_lease) == (True, False)
+    leader.arrive(leader.list_latest, stage.topic)
+    assert not stage.reached["latest told"]
+    stage.until(lambda: stage.reached["latest told"] == 1, within_ms=300)
+    stage.settle()
+
+
 def test_a_voter_that_was_started_again_lets_the_leases_of_its_former_life_end() -> None:
     stage = Stage()
     stage.produce_all(5)

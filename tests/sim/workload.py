@@ -175,6 +175,7 @@ class Consumer(Client):
     def _serve(self, broker: "Broker", topic: "Topic") -> None:
         """At the broker; what it shows is judged now, whether or not it arrives."""
         position = self.positions.get(topic.name, 0)
+        broker.list_latest(topic)
         answer = broker.fetch(topic, position, FETCH_BYTES, may_follow=self.reads_followers)
         if answer is None:
             self.hints.pop(topic.name, None)

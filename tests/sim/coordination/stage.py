@@ -209,6 +209,10 @@ class CoordinatorStage:
         )
         assert results[0].error is ErrorCode.NONE
 
+    def fetch_offset(self, broker: Broker, group: str = "group") -> Request:
+        command = FetchOffsets(group, (("topic", 0),))
+        return self.ask(broker, lambda b: b.groups.submit(group, command))
+
     def offset(self, group: str = "group") -> int:
         command = FetchOffsets(group, (("topic", 0),))
         found = self.answer(self.group_coordinator, lambda b: b.groups.submit(group, command))
