@@ -11,6 +11,7 @@
     sending.py   appends on their way: pieces of logs, packed into frames, bounded per peer
     cargo.py     record bytes between two logs: read, checked, fitted
     waiting.py   acknowledgements and fetches that wait for a log
+    newest.py    reads that wait until it is known that nobody else leads
     handing.py   leaderships handed over: slow disks, orderly ends
     repair.py    bad bytes of a log, fetched again from a replica that has them
     frames.py    what travels between brokers; codec.py: the same as bytes
