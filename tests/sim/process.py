@@ -742,7 +742,10 @@ class Broker:
             return False
         segment = self.rng.choice(segments)
         name = f"{log.directory}/{segment.base:020d}.log"
-        self.disk.flip(name, self.rng.randrange(segment.size), 1 << self.rng.randrange(8))
+        size = min(segment.size, self.disk.open(name).size())  # Some of it may be written late.
+        if not size:
+            return False
+        self.disk.flip(name, self.rng.randrange(size), 1 << self.rng.randrange(8))
         watched.facts.damaged[self.me] = None
         watched.facts.was_rotten = True
         return True

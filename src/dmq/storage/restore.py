@@ -3,11 +3,14 @@
 Segments below the first kept one and above the flush point's are removed, that one is cut to the
 flush point, and the journal's bytes after it are written. A file that is shorter than its flush
 point is damage: noted, kept, never cut. Files of an async log may have more than the journal
-knows: they are read on for as long as crc, offset and epoch fit. Called by recovery.
+knows: they are read on for as long as crc, offset and epoch fit. A rotten journal may not know that a
+complete file was compacted: one that is longer than it says is taken as it is, cut or put aside,
+by what its batches say. Called by recovery.
 """
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 
 from crc32c import crc32c
@@ -93,6 +96,8 @@ class Restorer:
         sizes = self._files.sizes(directory)
         self._finish_swaps(image, directory, sizes)
         bases = self._sort_out(image, directory, sizes)
+        if self._is_rotten:
+            self._judge_longer(image, directory, bases)
         damage = self._check(image, bases)
         for segment, byte in self._cuts(image, bases):
             self._open(directory, segment).cut(byte)
@@ -150,19 +155,38 @@ class Restorer:
         for name, size in [*sizes.items()]:
             stem, _, suffix = name.partition(".")
             if suffix not in _SUFFIXES or not stem.isdigit():
-                moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
-                self._report.lost_found.append(moved)
+                self._put_aside(image, directory, name)
                 continue
             base = int(stem)
             is_above = base > image.flush_segment and not image.was_async
             if base < first or is_above:
                 self._let_go(image, directory, name)
             elif suffix == "log" and base < image.flush_segment and base not in image.segments:
-                moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
-                self._report.lost_found.append(moved)
+                self._put_aside(image, directory, name)
             elif suffix == "log":
                 kept[base] = size
         return kept
+
+    def _judge_longer(self, image: Image, directory: str, bases: dict[int, int]) -> None:
+        """Complete files with more than a rotten journal knows of.
+
+        Either a write that failed left bytes behind the last batch, and they are cut off; or the
+        journal lost the swap of a compacted file, which may be longer. If that has other records than
+        its segment's (neighbours were merged) or is bad it can't stay, and what is missing is damage.
+        """
+        known = sorted(image.segments)
+        for base, after in pairwise(known):
+            size = image.segments[base][0]
+            if base >= image.flush_segment or bases.get(base, 0) <= size:
+                continue
+            if self._good_bytes(image, directory, base, 0, base, limit=size)[0] == size:
+                continue
+            found, end, greatest = self._good_bytes(image, directory, base, 0, base)
+            if found == bases[base] and end <= after:
+                image.segments[base] = (found, greatest)
+            else:
+                self._put_aside(image, directory, _name(base))
+                del bases[base]
 
     def _check(self, image: Image, bases: dict[int, int]) -> tuple[Damage, ...]:
         """What the synced files must have and don't."""
@@ -224,10 +248,13 @@ class Restorer:
     def _let_go(self, image: Image, directory: str, name: str) -> None:
         """Remove what the log does not have. A rotten journal may be wrong about that: it is kept."""
         if self._is_rotten and name.endswith(".log"):
-            moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
-            self._report.lost_found.append(moved)
+            self._put_aside(image, directory, name)
         else:
             self._files.unlink(f"{directory}/{name}")
+
+    def _put_aside(self, image: Image, directory: str, name: str) -> None:
+        moved = move(self._files, f"{directory}/{name}", LOST, f"{image.uid}-{name}")
+        self._report.lost_found.append(moved)
 
     def _read_on(self, image: Image, directory: str) -> None:
         """Take in what an async log's files have beyond what the journal knows.
@@ -257,16 +284,22 @@ class Restorer:
         image.lose_tail(segments, end)
 
     def _good_bytes(
-        self, image: Image, directory: str, base: int, position: int, end: int
+        self,
+        image: Image,
+        directory: str,
+        base: int,
+        position: int,
+        end: int,
+        limit: int | None = None,
     ) -> tuple[int, int, int]:
-        """(bytes, end offset, greatest timestamp) of the good batches from `position` on."""
+        """(bytes, end offset, greatest timestamp) of the good batches from `position` to `limit`."""
         name = f"{directory}/{_name(base)}"
         greatest = -1
         if not self._files.exists(name):
             return position, end, greatest
         file = self._files.open(name)
         file.forget_cache()  # Pages of a sync that failed look clean, and are on no disk.
-        size = file.size()
+        size = file.size() if limit is None else limit
         marks = image.known.marks
         while position + HEADER_SIZE <= size:
             header = HEADER.unpack(file.read_at(position, HEADER_SIZE))

@@ -3,12 +3,23 @@
 from uuid import UUID
 
 import pytest
-from fakes.batches import VOTERS, fill, make_disk, make_log, offsets, open_store, run_jobs, turn
+from fakes.batches import (
+    VOTERS,
+    batch,
+    fill,
+    make_disk,
+    make_log,
+    offsets,
+    open_store,
+    run_jobs,
+    turn,
+)
 from fakes.disk import FakeDisk
 
 from dmq.errors import CorruptError
 from dmq.records import scan
 from dmq.storage import journal
+from dmq.storage.items import Damage
 from dmq.storage.journal import HEADER_SIZE, Body, Journal, Place
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.store import Store
@@ -430,3 +441,46 @@ def test_files_that_a_rotten_journal_knows_nothing_of_are_put_aside(
         name.partition("-")[2] for name in disk.list("lost+found")
     }
     assert left <= still
+
+
+@pytest.mark.parametrize("kind", ["grown", "left over", "merged", "bad"])
+def test_a_file_that_is_longer_than_a_rotten_journal_knows(kind: str) -> None:
+    """It lost the swap of a compacted file; or a write that failed left bytes behind."""
+    disk = make_disk()
+    store = open_store(disk)
+    log = make_log(store, LogSettings(segment_bytes=300))
+    log.add_mark(Mark(1, 0, 0, VOTERS, 0))
+    fill(store, log, 12)
+    log.commit = Position(1, 0, 12)
+    store.request_flush(log)
+    run_jobs(store)
+    first, second = (segment.base for segment in log.segments_list[:2])
+    name = f"{log.directory}/{first:020d}.log"
+    whole = disk.open(name).read_at(0, 10_000)
+    made = {
+        "grown": bytes(batch(first, count=second - first, epoch=1, size=200)),
+        "left over": whole + b"left over",
+        "merged": bytes(batch(first, count=second - first + 1, epoch=1, size=200)),
+        "bad": b"\x00" * (len(whole) + 2),
+    }[kind]
+    file = disk.open(name)
+    file.cut(0)
+    file.write_at(0, [made])
+    before = store.seq
+    for epoch in (2, 3):
+        log.set_hard(epoch, None)
+        turn(store)
+    flip_record(disk, store, before + 1)
+    disk.kill()
+    again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    assert again.recovery.rotten is not None
+    (found,) = again.logs.values()
+    if kind in ("merged", "bad"):
+        assert found.damage == (Damage(first, 0, len(whole)),)
+        aside = disk.open(f"lost+found/{found.uid}-{first:020d}.log")
+        assert aside.read_at(0, 10_000) == made, "somebody may want to look at it"
+        return
+    assert not found.damage
+    left = [0, *range(second, 12)] if kind == "grown" else [*range(12)]
+    assert offsets(found) == left
+    assert disk.open(name).size() == len(made if kind == "grown" else whole)
