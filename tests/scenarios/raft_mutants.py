@@ -185,6 +185,11 @@ MUTANTS: dict[str, Mutant] = {
         (),
         replace(_UNSYNCED, forgets_loss=True),
     ),
+    "recovering_elects_itself": Mutant(
+        "a recovering candidate's own vote counts",
+        ((candidate, "is_own_vote_good", lambda s: True),),
+        _UNSYNCED,
+    ),
     "recover_to_commit": Mutant(
         "a recovering replica is well when it has the commit",
         ((follower, "healing_end", _heal_to_commit),),

@@ -239,9 +239,11 @@ class Walk:
         """Without pre-vote, rank or lease: safety must not need them."""
         host = self.any_host()
         state = host.core._state
-        if not host.is_up or state.role is Role.LEADER or state.me not in state.voters:
+        if not host.is_up or state.role is Role.LEADER or not state.voters:
             return
-        if not (state.is_recovering or state.is_damaged or state.is_barred):
+        if state.me not in state.voters and self.rng.random() < 0.7:
+            return
+        if not (state.is_damaged or state.is_barred):
             candidate.stand(state, self.cluster.now, is_transfer=self.rng.random() < 0.8)
             host.stage()
             self.follow_up(host)
@@ -253,7 +255,7 @@ class Walk:
         state = host.core._state
         voters = list(state.voters)
         other = self.any_host().me
-        if other == host.me or state.log.end.change >= 4:
+        if other == host.me or state.log.end.change >= 4 or host.me not in voters:
             return
         if other in voters:
             voters.remove(other)

@@ -14,7 +14,6 @@ from dmq.raft.quorum import majority
 from dmq.types import Voter
 
 if TYPE_CHECKING:
-    from sim.metadata import Topic
     from sim.process import Broker
     from sim.world import World
 
@@ -64,23 +63,6 @@ class Atlas:
             return True
         names = [v for voters in facts.configurations() for v in voters]
         return all(directories[v.node] == v.directory and v not in facts.damaged for v in names)
-
-    def needs_operator(self, topic: "Topic") -> bool:
-        """Whether nobody can be elected though enough are well: a change of voters is under way that
-        some logs have and others don't, a voter's name is gone, another one may have lost its tail and
-        waits for all, and the longest log is a learner's. Then nobody has a majority of those that it
-        names itself, and only an operator can say that the lost name will not come back."""
-        brokers = self._world.brokers.values()
-        states = {b.me: b.watched[topic.name].state for b in brokers if b.holds(topic)}
-        gone = [v for state in states.values() for v in state.voters if v not in states]
-        if not gone or not any(state.is_recovering for state in states.values()):
-            return False
-        well = {v: s for v, s in states.items() if not (s.is_recovering or s.is_damaged)}
-        for voter, state in well.items():
-            for_it = [v for v in state.voters if v in well and well[v].log.end <= state.log.end]
-            if voter in state.voters and len(for_it) >= majority(len(state.voters)):
-                return False
-        return True
 
     def rot_was_read(self, broker: "Broker", facts: GroupFacts) -> None:
         """A client got bytes with a wrong CRC: fair only if a bit of this log was flipped."""

@@ -182,6 +182,10 @@ class Observer:
         self._world.elections += 1
         if is_unclean:
             self._reached["unclean quorum"] += 1
+        elif watched.is_recovering:
+            self._reached["recovering replica elected"] += 1
+        if watched.voter not in state.voters:
+            self._reached["learner elected"] += 1
         for check in self._checkers.led:
             check(watched.facts, watched.voter, state.epoch, state.voters, is_unclean)
         before = [mark for mark in state.log.marks if mark.epoch < state.epoch]

@@ -267,21 +267,13 @@ class World:
         self.reached["left to an operator"] += len(self.metadata.live) - len(topics)
         within_ms = SETTLE_MS + self._catch_up_ms(topics, set(self.brokers))
         if not self.clock.run(self.clock.now + within_ms, lambda: self._is_settled(topics)):
-            topics = self._without_stuck(topics, within_ms)
-        self.reached["settled"] += 1
-        for topic in topics:
-            self._check_settled(topic)
-
-    def _without_stuck(self, topics: list[Topic], within_ms: int) -> list[Topic]:
-        """Those that settled, if an operator must help all others."""
-        unsettled = [t for t in topics if not self._is_topic_settled(t)]
-        names = [t.name for t in unsettled if not self.atlas.needs_operator(t)]
-        if names:
+            names = [topic.name for topic in topics if not self._is_topic_settled(topic)]
             raise BrokenPromiseError(
                 f"liveness: {names} did not settle in {within_ms} ms: {self._states(names)}"
             )
-        self.reached["left to an operator"] += len(unsettled)
-        return [t for t in topics if t not in unsettled]
+        self.reached["settled"] += 1
+        for topic in topics:
+            self._check_settled(topic)
 
     def _is_settled(self, topics: list[Topic]) -> bool:
         if self.clock.events % 16:

@@ -7,7 +7,15 @@
 Our own vote counts when it is durable, like any other: a single voter would otherwise lead an epoch that
 it forgets in a crash, and lead it again with another log. Recovering voters' votes count only if
 every voter gives its vote (then no greater position is left anywhere), or, where the topic allows
-unclean elections, after a long wait. Called by core.py and follower.py.
+unclean elections, after a long wait.
+
+Who stands need not have a vote of its own. What is left of a recovering replica's log is the beginning of
+one that was, and so is a learner's: if a majority of well voters has nothing beyond its end, all that
+was committed is in it. It may be the only one that can win, for a change of voters that is half
+written makes the others refuse each other. A learner stands only if somebody who took it for a
+voter asked it in vain, and hands over as soon as it leads (membership.py).
+
+Called by core.py and follower.py.
 """
 
 from dmq.raft import leader
@@ -37,7 +45,7 @@ def canvass(s: State, now: int) -> None:
     s.role = Role.PRE_CANDIDATE
     s.attempts += 1
     s.standing = Standing()
-    s.standing.grants[s.me] = not s.is_recovering
+    s.standing.grants[s.me] = is_own_vote_good(s)
     for voter in s.voters:
         if voter != s.me:
             _ask(s, voter)
@@ -47,7 +55,7 @@ def canvass(s: State, now: int) -> None:
 
 def stand(s: State, now: int, *, is_transfer: bool = False) -> None:
     """Begin an election in the next epoch."""
-    assert s.me in s.voters, (s.me, s.voters)
+    assert s.voters, s.me
     s.leading = None
     s.set_hard(s.epoch + 1, s.me)
     s.role = Role.CANDIDATE
@@ -77,7 +85,7 @@ def hard_state_durable(s: State, now: int) -> None:
     if s.standing.is_ordered:
         leader.lead(s, (s.me,), now, is_unclean=True)
         return
-    s.standing.grants[s.me] = not s.is_recovering
+    s.standing.grants[s.me] = is_own_vote_good(s)
     _count_votes(s, now)
 
 
@@ -93,7 +101,7 @@ def on_vote_reply(s: State, sender: Voter, message: VoteReply, now: int) -> None
 
 def on_timeout_now(s: State, sender: Voter, message: TimeoutNow, now: int) -> None:
     """The leader hands over to us: no pre-vote, its lease does not count."""
-    if s.epoch == message.epoch and s.may_stand(now) and not s.is_recovering:
+    if s.epoch == message.epoch and s.may_stand(now) and s.is_vote_good:
         stand(s, now, is_transfer=True)
 
 
@@ -122,6 +130,11 @@ def begin(s: State, now: int) -> None:
         stand(s, now)
     else:
         canvass(s, now)
+
+
+def is_own_vote_good(s: State) -> bool:
+    """Whether it counts towards a majority of those who forgot nothing."""
+    return s.is_vote_good
 
 
 def _ask(s: State, voter: Voter) -> None:

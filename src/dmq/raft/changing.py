@@ -33,11 +33,13 @@ def may_change(s: State) -> bool:
 def take_next_step(s: State, now: int) -> None:
     """Move the log start or the membership on by one mark, if one is wanted and allowed."""
     leading = leading_of(s)
-    if leading.wanted_start <= s.log.log_start and (not s.target or s.target == s.voters):
+    is_member = s.me in s.voters
+    has_voters = is_member and (not s.target or s.target == s.voters)
+    if leading.wanted_start <= s.log.log_start and has_voters:
         return
     if not may_change(s) or leading.handover is not None:
         return
-    if leading.wanted_start > s.log.log_start:
+    if leading.wanted_start > s.log.log_start and is_member:
         _add_change(s, s.voters, leading.wanted_start, now)
     else:
         _step_to_target(s, now)

@@ -51,8 +51,10 @@ allows it; an operator's order) may lose committed records. The epoch's first ma
 instead of 0, so that the log itself says so, and appends and resets carry the last such epoch: only a
 replica whose commit is older than that may cut below it. `unclean_elections` and `losses` count them.
 
-Learners, observers, recovering and damaged replicas are followers that do not stand. The numbers are in
-settings.py, the messages in messages.py. Called by the broker's partition and by simulators.
+Damaged replicas are followers that do not stand, nor do learners and observers unless they are asked for
+a vote by somebody who is behind them. These, and recovering ones, stand after the others, and need a
+majority without their own vote (candidate.py). The numbers are in settings.py, the messages in
+messages.py. Called by the broker's partition and by simulators.
 """
 
 from collections.abc import Callable

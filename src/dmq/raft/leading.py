@@ -117,7 +117,7 @@ def reschedule(s: State, now: int) -> None:
         moments.append(leading.quorum_lost_at + settings.check_quorum_ms)
     if leading.handover is not None:
         moments.append(leading.handover.until)
-    if s.target and s.me not in s.target:
+    if s.me not in s.voters or (s.target and s.me not in s.target):
         moments += [until for until in leading.failed_heirs.values() if until > now]
     if leading.retry_at is not None:
         moments.append(leading.retry_at)

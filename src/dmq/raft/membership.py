@@ -1,7 +1,8 @@
 """Who votes: the next single step from the present voters to those that are wanted.
 
     CHANGE    one voter more or less, as a mark; the next one only when that mark is committed
-    TRANSFER  the leader is not wanted any more: it hands over before it is removed
+    TRANSFER  the leader is not wanted any more, and hands over before it is removed; or it is no voter,
+              for it was elected when nobody else could be
 
 A newcomer is a learner first. A successor that is caught up comes in before a live predecessor goes, but
 after a dead or renamed one has gone: four voters of whom one is dead tolerate nothing, and three of
@@ -42,6 +43,8 @@ def next_step(
     me: Voter, voters: Sequence[Voter], target: Sequence[Voter], is_ready: Test, is_live: Test
 ) -> Step | None:
     """What the leader `me` does next; None: nothing to do, or nothing that can be done now."""
+    if me not in voters:
+        return _hand_over(me, voters, is_live)
     missing = [voter for voter in target if voter not in voters]
     extra = [voter for voter in voters if voter not in target and voter != me]
     dead = [voter for voter in extra if not is_live(voter)]
@@ -58,10 +61,14 @@ def next_step(
     if extra:
         return None
     if me not in target:
-        heirs = tuple(v for v in voters if v != me and is_live(v))
-        return HandOver(heirs) if heirs else None
+        return _hand_over(me, voters, is_live)
     ordered = in_order(voters, target)
     return ChangeVoters(ordered) if ordered != tuple(voters) else None
+
+
+def _hand_over(me: Voter, voters: Sequence[Voter], is_live: Test) -> HandOver | None:
+    heirs = tuple(voter for voter in voters if voter != me and is_live(voter))
+    return HandOver(heirs) if heirs else None
 
 
 def in_order(voters: Sequence[Voter], target: Sequence[Voter]) -> tuple[Voter, ...]:

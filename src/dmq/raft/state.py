@@ -53,6 +53,7 @@ class State:
         "heal_goal",
         "is_damaged",
         "is_leader_live",
+        "is_needed",
         "is_recovering",
         "is_unclean_allowed",
         "leader",
@@ -97,6 +98,8 @@ class State:
         """Whom we follow in this epoch; ourselves if we lead."""
         self.is_leader_live = False
         """Whether its link lives and it claims the group: then nobody gets our pre-vote."""
+        self.is_needed = False
+        """Somebody without a leader takes us for a voter, and we know more than it does."""
         self.leaderless_since: int | None = None
         self.attempts = 0
         """How often we asked for votes in vain since there was a leader."""
@@ -171,13 +174,30 @@ class State:
         """Whether an order made another log the group's, and ours does not descend from it yet."""
         return self.log.end.epoch < self.barred_epoch
 
+    @property
+    def is_vote_good(self) -> bool:
+        """Whether our own vote counts: we are a voter by our last mark, and remember all that we
+        acknowledged."""
+        return self.me in self.voters and not self.is_recovering
+
     def may_stand(self, now: int) -> bool:
-        """Voters of their own last mark with an undamaged log, and well, or with nobody better."""
-        if self.me not in self.voters or self.is_damaged or self.is_barred:
+        """Well voters with an undamaged log; others only if they could win without their own vote."""
+        if self.is_damaged or self.is_barred:
             return False
-        if not self.links.is_fit and len(self.voters) > 1:
+        if not self.links.is_fit and self.voters != (self.me,):
             return False  # A single voter has nobody better.
-        return not self.is_recovering or self.may_recovering_vote(self.log.end, now)
+        if self.me not in self.voters and not self.is_needed:
+            return False
+        return self.is_vote_good or self._may_stand_by_others(now)
+
+    def _may_stand_by_others(self, now: int) -> bool:
+        """Whether enough others may be well that our own vote is not needed; or all take part."""
+        if not self.voters or self.log.end < self.remembered:
+            return False
+        others = [voter for voter in self.live_voters() if voter != self.me]
+        if len(others) >= majority(len(self.voters)):
+            return True
+        return self.me in self.voters and self.may_recovering_vote(self.log.end, now)
 
     def rank(self, without: Voter | None = None) -> int:
         """How many live voters come before us in the order of succession."""
@@ -228,6 +248,7 @@ class State:
             self._forget_leader()
             self.leader = leader
         self.is_leader_live = True
+        self.is_needed = False
         self.leaderless_since = None
         self.attempts = 0
         self.deadline = None
@@ -262,8 +283,8 @@ class State:
             return
         if len(self.live_voters()) < majority(len(self.voters)):
             return  # Nobody to ask; `peer_changed` comes when there is.
-        if self.is_recovering and len(self.voters) > 1:
-            delay_ms += self.settings.election_ms  # The well ones first.
+        if not self.is_vote_good and len(self.voters) > 1:
+            delay_ms += self.settings.election_ms  # Those who can vote for themselves first.
         rank = self.rank(without)
         if rank:
             delay_ms += rank * self.settings.rank_ms + self._jitter()

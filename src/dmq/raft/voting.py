@@ -82,4 +82,5 @@ def _let_it_try(s: State, now: int) -> None:
 def _stand_instead(s: State, sender: Voter, now: int) -> None:
     """The one who asks can't win against our log; do not let the group wait for it."""
     if s.role is Role.FOLLOWER and not s.is_leader_live:
+        s.is_needed = True
         s.hasten_election(now, without=sender)
