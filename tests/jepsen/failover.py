@@ -9,6 +9,7 @@ the slowest of the partitions that it led. Three measures:
               again soon (reconnect.backoff.max.ms=100)
     default   librdkafka as it comes; after a pause or a cut it waits for its own 60 s, so it is not asked
 For an orderly stop it is the longest time between two acknowledgements around it.
+The cluster is whole before each time: every broker leads again, both clients write to every partition.
 """
 
 import argparse
@@ -18,13 +19,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Producer
+from confluent_kafka import ElectionType, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from dmq.testing import Cluster, namespaces
@@ -151,6 +152,8 @@ class Meter:
 
     def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
         self._cluster, self._say = cluster, say
+        self._brokers = len(cluster.brokers)
+        self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         self.gaps = Gaps()
         self._streams = {
             "default": Stream(cluster.bootstrap, {}),
@@ -159,14 +162,25 @@ class Meter:
 
     def run(self, mode: str, times: int) -> None:
         for count in range(1, times + 1):
-            self._cluster.wait_ready(PATIENCE_S, in_sync=True)
+            self._make_whole()
             victim, partitions = self._victim()
-            self._wait(lambda p=partitions: self._all_flow(p), "all partitions take writes")
             measured = self._once(mode, victim, partitions)
             for measure, seconds in measured.items():
                 self.gaps.add(mode, measure, seconds)
             figures = ", ".join(f"{name} {1000 * s:.0f} ms" for name, s in measured.items())
             self._say(f"{mode} {count}/{times}: broker {victim}, {len(partitions)} led: {figures}")
+
+    def _make_whole(self) -> None:
+        """A broker that is back leads again, and clients have called it again: else the next one's end
+        is measured by how long a client waits before it does that."""
+        self._cluster.wait_ready(PATIENCE_S, in_sync=True)
+        every = range(PARTITIONS)
+        self._admin.elect_leaders(ElectionType.PREFERRED).result(PATIENCE_S)
+        self._wait(
+            lambda: len({self._cluster.leader(TOPIC, p) for p in every}) == self._brokers,
+            "every broker leads",
+        )
+        self._wait(lambda: self._all_flow(every), "all partitions take writes")
 
     def _victim(self) -> tuple[int, list[int]]:
         """The broker that leads most, and what it leads."""
@@ -174,7 +188,7 @@ class Meter:
         ((victim, _),) = Counter(leaders.values()).most_common(1)
         return victim, [p for p, leader in leaders.items() if leader == victim]
 
-    def _all_flow(self, partitions: list[int]) -> bool:
+    def _all_flow(self, partitions: Iterable[int]) -> bool:
         """Do both producers get acknowledgements now?"""
         now = time.monotonic()
         streams = self._streams.values()
