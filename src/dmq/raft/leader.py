@@ -180,6 +180,7 @@ def refused(s: State, end: Position, now: int) -> None:
             progress.probe(s.log.begun, now)
     set_followers(s, s.log.begun, now)  # A change of voters may be among what was dropped.
     check_quorum(s, now)
+    changing.hand_over(s, now)  # The heir may have all that is left.
 
 
 # --- committing -----------------------------------------------------------------------------------

@@ -82,3 +82,9 @@ def test_the_order_follows_the_target() -> None:
 )
 def test_single_steps(old: tuple[Voter, ...], new: tuple[Voter, ...], is_one: bool) -> None:
     assert is_single_step(old, new) is is_one
+
+
+def test_a_leader_that_is_no_voter_hands_over_before_anything_else() -> None:
+    assert step((B, C, D), (A, B, C, D)) == HandOver((B, C, D))
+    assert step((B, C, D), (B, C), dead=(B,)) == HandOver((C, D))
+    assert step((B,), (A, B), dead=(B,)) is None

@@ -923,3 +923,15 @@ def test_a_leader_whose_disk_refused_what_it_sent_does_not_use_the_positions_aga
     unsent.host.refused()
     assert unsent.core.is_leader
     assert unsent.produces() == P(1, 0, 1)
+
+
+def test_an_heir_that_has_all_that_the_disk_took_is_told_so() -> None:
+    """A full disk hands over just when a record is being refused, again and again."""
+    solo = led()
+    solo.says()
+    solo.hears(2, Ack(1, P(1, 0, 0)))
+    solo.produces()
+    assert solo.core.transfer(voter(2), solo.now)
+    del solo.host.log.data[:]
+    solo.host.refused()
+    assert (2, TimeoutNow(1)) in solo.says()
