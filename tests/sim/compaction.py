@@ -57,6 +57,10 @@ class Cleaner:
         else:
             self._fuse = operations
 
+    def put_out_fuse(self) -> None:
+        """No end is to come."""
+        self._fuse = None
+
     def _tick_later(self) -> None:
         self._broker.later(self._broker.rng.randint(*TICK_MS), self._tick)
 

@@ -345,6 +345,8 @@ class Broker:
         self.disk.capacity = None
         self.disk.is_sync_failing = False
         self.disk.budget = None
+        if self.cleaner is not None:
+            self.cleaner.put_out_fuse()
         self.sync_ms = self.world.mix.sync_ms
         self.local.set_rate(1000)
         self.resume()
