@@ -83,6 +83,9 @@ class _Cleaning:
         self._files = files
         self._job = job
         self._progress = progress
+        bases = [source.base for source in job.segments]
+        self._next_bases = dict(zip(bases, [*bases[1:], job.end], strict=True))
+        """Where a segment's offsets end."""
         self._last_offsets: dict[bytes, int] = {}
         self._clean_point = job.end
         self._producers: dict[int, int] = {}
@@ -119,16 +122,12 @@ class _Cleaning:
         """Fill the map; where it is full, that is as far as this cleaning goes."""
         job = self._job
         cutoff = job.now - job.producer_expiration_ms
-        for at, source in enumerate(job.segments):
-            if self._next_base(at) <= job.first_dirty:
+        for source in job.segments:
+            if self._next_bases[source.base] <= job.first_dirty:
                 if source.max_timestamp > cutoff:
                     self._read_producers(source)
             elif source.base >= self._clean_point or not self._read_segment_keys(source):
                 return
-
-    def _next_base(self, at: int) -> int:
-        segments = self._job.segments
-        return segments[at + 1].base if at + 1 < len(segments) else self._job.end
 
     def _read_producers(self, source: Source) -> None:
         file = self._open(source)
@@ -179,10 +178,11 @@ class _Cleaning:
         """Segments that become one, by their sizes before."""
         groups: list[list[Source]] = []
         size = 0
-        for at, source in enumerate(self._job.segments):
+        for source in self._job.segments:
             if source.base >= self._clean_point:
                 break
-            is_far = bool(groups) and self._next_base(at) - groups[-1][0].base > RELATIVE_OFFSET_MAX
+            span = self._next_bases[source.base] - (groups[-1][0].base if groups else source.base)
+            is_far = span > RELATIVE_OFFSET_MAX
             if not groups or is_far or size + source.size > self._job.segment_bytes:
                 groups.append([])
                 size = 0
@@ -290,16 +290,22 @@ class _Cleaning:
         return self._files.open(f"{self._job.directory}/{source.base:020d}.log")
 
     def _batches(self, source: Source) -> Iterator[Batch]:
-        """Every batch of a segment, checked. Raises CorruptError."""
+        """Every batch of a segment, checked. Raises CorruptError.
+
+        Its offset lies outside of the CRC: one that rotted would overtake records that are newer.
+        """
         file = self._open(source)
-        position = 0
+        stop = self._next_bases[source.base]
+        position, least = 0, source.base
         while position < source.size:
             chunk = _read_chunk(file, position, source.size)
             self._progress(len(chunk))
             view = memoryview(chunk)
             for at, header in scan(chunk):
-                if header.magic != MAGIC or not check_crc(chunk, at, header):
+                is_in_place = least <= header.base_offset <= header.last_offset < stop
+                if not is_in_place or header.magic != MAGIC or not check_crc(chunk, at, header):
                     raise CorruptError(f"{file.name}: bad batch at {position + at}")
+                least = header.last_offset + 1
                 yield Batch(position + at, header, view[at : at + header.size])
             position += at + header.size
 

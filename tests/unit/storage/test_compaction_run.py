@@ -519,6 +519,18 @@ def test_rotten_bytes_end_it(bench: Bench) -> None:
         bench.run()
 
 
+@pytest.mark.parametrize("byte", [0, 3, 6, 7])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rotten_offset_ends_it(bench: Bench, byte: int, victim: int) -> None:
+    """It lies outside of the CRC; by it, the batch would overtake others that have its keys."""
+    first = bench.batch(A)
+    bench.segment(first, bench.batch(A), bench.batch(A))
+    bench.segment(bench.batch(A))
+    bench.disk.flip(f"{NAME}/{0:020d}.log", victim * len(first) + byte, 0x02)
+    with pytest.raises(CorruptError):
+        bench.run()
+
+
 def test_a_file_that_is_cut_short_ends_it(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(A))
     bench.disk.open(f"{NAME}/{0:020d}.log").cut(bench.sources[0].size - 1)
