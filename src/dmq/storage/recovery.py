@@ -142,13 +142,14 @@ def _live(replay: Replay) -> dict[int, Told]:
 
 def _restore(files: Files, replay: Replay) -> list[RecoveredLog]:
     report = replay.report
+    if replay.files:
+        # What was read may be in the page cache only, the name of its file too, if the sync of a former
+        # life failed: it must not vanish after we acted on it, nor take along what we add to it.
+        files.sync_dir(journal.DIRECTORY)
+        replay.files[-1].file.sync()
     if report.is_clean and report.rotten is None:
         return [adopt_clean(told.events[-1]) for told in _live(replay).values()]
     images = _images(replay)
-    if replay.files:
-        # What was read may be in the page cache only; it must not vanish after we acted on it.
-        files.sync_dir(journal.DIRECTORY)
-        replay.files[-1].file.sync()
     restorer = Restorer(files, replay.files, report)
     if report.rotten is not None:
         for image in images:

@@ -14,9 +14,9 @@ from fakes.batches import (
     run_jobs,
     turn,
 )
-from fakes.disk import FakeDisk
+from fakes.disk import FakeDisk, FakeFile
 
-from dmq.errors import CorruptError
+from dmq.errors import CorruptError, StorageError
 from dmq.records import scan
 from dmq.storage import journal
 from dmq.storage.items import Damage
@@ -484,3 +484,36 @@ def test_a_file_that_is_longer_than_a_rotten_journal_knows(kind: str) -> None:
     left = [0, *range(second, 12)] if kind == "grown" else [*range(12)]
     assert offsets(found) == left
     assert disk.open(name).size() == len(made if kind == "grown" else whole)
+
+
+@pytest.mark.parametrize("turns", range(20, 60))
+def test_a_name_that_was_not_synced_does_not_take_later_records_along(turns: int) -> None:
+    """The last sync of an orderly end failed, perhaps just when a file had got its next name."""
+    disk = make_disk(turns)
+    store = open_store(disk)
+    log = make_log(store)
+    for epoch in range(1, turns):
+        fill(store, log, 1, size=150)
+        log.set_hard(epoch, None)
+        turn(store)
+        run_jobs(store)
+    store.request_flush(log)
+    run_jobs(store)
+    failing = FakeFile.sync
+
+    def fail_in_journal(file: FakeFile) -> None:
+        disk.is_sync_failing = file.name.startswith(journal.DIRECTORY)
+        failing(file)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StorageError):
+        patch.setattr(FakeFile, "sync", fail_in_journal)
+        store.close(0)
+    disk.is_sync_failing = False
+    disk.kill()
+    again = open_store(disk)
+    (log,) = again.logs.values()
+    log.set_hard(1000, None)
+    turn(again)
+    disk.power_cut()
+    (log,) = open_store(disk).logs.values()
+    assert log.epoch == 1000
