@@ -375,9 +375,6 @@ class GroupNode:
         then, at once if it is; with an error if it leads no more."""
         self._enter(asked_at)
         self._reads.ask(replica, Read(epoch, asked_at, callback))
-        if self._reads and self._sweep_at is None:
-            self._sweep_at = asked_at + self.settings.sweep_ms
-            self.wake()
 
     # ---- telling groups
 
@@ -462,6 +459,7 @@ class GroupNode:
             for link in self.links.by_peer.values():
                 if link.is_open:
                     self._talk.beat(link, self._disk.age_ms(now), now)
+            self._reads.expire(now)
         self._disk.look(now, self.links, self._groups.by_uid.values())
         if self.links.may_judge(now):
             self.links.tick(now)
@@ -501,9 +499,7 @@ class GroupNode:
             replica.sweep(now)
             if not replica.has_waiting:
                 del self._waiting[replica]
-        self._reads.expire(now)
-        is_awaited = self._waiting or self._reads
-        self._sweep_at = now + self.settings.sweep_ms if is_awaited else None
+        self._sweep_at = now + self.settings.sweep_ms if self._waiting else None
 
     def next_deadline(self) -> int:
         """When `tick` and then `begin_turn` must be called at the latest."""
