@@ -383,7 +383,7 @@ MUTANTS: dict[str, Mutant] = {
         "a new leader tells a high watermark that may be its predecessor's",
         ((Facts, "knows_latest", property(lambda self: self.is_leader)),),
         _LEASES,
-        40,
+        10,
     ),
     "lease_after_transfer": Mutant(
         "a leader that told its heir to stand has a lease",
