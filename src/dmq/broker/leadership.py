@@ -20,6 +20,8 @@ from dmq.types import METADATA_TOPIC_ID, NO_EPOCH, NO_LEADER
 
 LEADERS, TELL_ALL = "leaders", "tell-leaders"
 """Verbs between brokers."""
+MOVING_MS = 500
+"""So long after a leadership left us its next owner should be known, if it was handed over."""
 PRUNE_MS = 30_000
 """A topic that the metadata do not know for so long was deleted; one that is new is known before."""
 
@@ -182,6 +184,15 @@ class Leadership:
             node = NO_LEADER if leader is None else leader.node
             return Led(node, replica.leader_epoch, led.isr or (() if leader is None else (node,)))
         return led
+
+    def is_moving(self, replica: Replica) -> bool:
+        """Whether its leadership is leaving us, or left us just now, and nobody has it yet."""
+        if replica.core.is_leader:
+            return not replica.core.can_append
+        left_at = replica.left_at
+        if left_at is None or self._now() - left_at >= MOVING_MS:
+            return False
+        return self.of(*replica.key).leader in (NO_LEADER, self._node_id)
 
     def when(self, condition: Callable[[], bool], callback: Callable[[], None]) -> None:
         """Call when `condition` holds; it is looked at after every change of leaders."""

@@ -17,7 +17,7 @@ from dmq.broker.forwarding import Forwarding
 from dmq.broker.group_seats import GroupCoordinators
 from dmq.broker.host import MachineHost
 from dmq.broker.internal_topics import internal_shape
-from dmq.broker.leadership import Leadership
+from dmq.broker.leadership import MOVING_MS, Leadership
 from dmq.broker.offsets import FoundOffset, Sought, Unsure, list_offset
 from dmq.broker.partition import Partition
 from dmq.broker.quorum_report import QuorumReport
@@ -166,6 +166,26 @@ class Service:
             topic_id = found.topic_id
         led = self.leadership.of(topic_id, index)
         return led.leader, led.epoch
+
+    def when_moved(
+        self, topic: str, topic_id: UUID, index: int, callback: Callable[[], None]
+    ) -> bool:
+        """Whether a partition's leadership is leaving this broker and in nobody's hands yet; if so,
+        call when it is known who leads, or when that takes too long."""
+        try:
+            replica = self.find(topic, topic_id, index).replica
+        except KafkaError:
+            return False
+        if not self.leadership.is_moving(replica):
+            return False
+
+        def give_up() -> None:
+            if self.leadership.give_up(callback):
+                callback()
+
+        self.leadership.when(lambda: not self.leadership.is_moving(replica), callback)
+        self.fetcher.at(self.steady_now() + MOVING_MS, give_up)
+        return True
 
     def metadata_offset(self) -> int:
         """How much metadata is committed: grows with every change."""

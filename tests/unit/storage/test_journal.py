@@ -505,9 +505,10 @@ def test_a_name_that_was_not_synced_does_not_take_later_records_along(turns: int
         disk.is_sync_failing = file.name.startswith(journal.DIRECTORY)
         failing(file)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(StorageError):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeFile, "sync", fail_in_journal)
-        store.close(0)
+        with pytest.raises(StorageError):
+            store.close(0)
     disk.is_sync_failing = False
     disk.kill()
     again = open_store(disk)

@@ -156,6 +156,7 @@ class Driven:
         "key_hash",
         "known_members",
         "led_at",
+        "left_at",
         "log",
         "me",
         "memory",
@@ -231,6 +232,8 @@ class Driven:
         """No turn has said yet that the log exists."""
         self.known_members: tuple[Voter, ...] = ()
         self.stance: Stance | None = None
+        self.left_at: int | None = None
+        """When we ceased to lead."""
         self.led_at = 0
         """When we began to lead in this epoch, if we do."""
         self.timer: int | None = None

@@ -129,22 +129,31 @@ def _give(replica: Replica, better: list[Voter], now: int, *, is_hanging: bool) 
         replica.transfer(heirs[0], now)
 
 
-def hand_over_all(links: PeerLinks, replicas: Iterable[Replica], now: int) -> int:
-    """Before an orderly end: give each group to its best live voter; how many are still ours.
+class Farewell:
+    """An orderly end: every group that is ours goes to another voter, and we know that it has it."""
 
-    Call again until that is 0 or patience ends. The broker stands for nothing from here on.
-    """
-    links.raft.is_fit = False
-    left = 0
-    for replica in replicas:
-        core = replica.core
-        heirs = [
-            voter for voter in core.voters if voter != replica.me and links.raft.is_live(voter)
-        ]
-        if not replica.is_leader or not heirs:
-            continue
-        left += 1
-        if core.can_append:
-            matches = core.matches()
-            replica.transfer(max(heirs, key=lambda voter: matches[voter]), now)
-    return left
+    def __init__(self, links: PeerLinks) -> None:
+        links.raft.is_fit = False  # Stand for nothing from here on.
+        self._links = links
+        self._given: dict[Replica, None] = {}
+
+    def left(self, replicas: Iterable[Replica], now: int) -> int:
+        """Give what is ours to its best live voter; how many groups are not in other hands yet.
+
+        Call again until that is 0 or patience ends. Who is elected is known a little later than
+        that we lead no more: until then we could send our clients to nobody.
+        """
+        for replica in replicas:
+            core = replica.core
+            heirs = [v for v in core.voters if v != replica.me and self._links.raft.is_live(v)]
+            if not replica.is_leader or not heirs:
+                continue
+            self._given[replica] = None
+            if core.can_append:
+                matches = core.matches()
+                replica.transfer(max(heirs, key=lambda voter: matches[voter]), now)
+        return sum(not _is_elsewhere(replica) for replica in self._given)
+
+
+def _is_elsewhere(replica: Replica) -> bool:
+    return replica.is_retired or (not replica.is_leader and replica.core.leader is not None)

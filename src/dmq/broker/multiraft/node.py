@@ -45,7 +45,7 @@ from dmq.broker.multiraft.frames import (
     RangeRequest,
     Table,
 )
-from dmq.broker.multiraft.handing import DiskWatch, hand_over_all
+from dmq.broker.multiraft.handing import DiskWatch, Farewell
 from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
 from dmq.broker.multiraft.newest import Read, Reads
 from dmq.broker.multiraft.registry import Registry
@@ -162,6 +162,7 @@ class GroupNode:
             self.settings.slow_sync_ms, self.settings.stuck_sync_ms, lambda: store.is_full
         )
         self._repairs = repair.Repairs(store)
+        self._farewell: Farewell | None = None
 
     def __repr__(self) -> str:
         return f"<GroupNode {self.me.node} groups={len(self._groups.by_uid)}>"
@@ -426,6 +427,7 @@ class GroupNode:
         if stance == before:
             return False
         if before is not None and before[2] and not replica.is_leader:
+            replica.left_at = now
             ground(replica, self.links)
         if stance is not None and stance[2] and (before is None or before[::2] != stance[::2]):
             replica.led_at = now
@@ -617,5 +619,10 @@ class GroupNode:
         return self._sender.take_control()
 
     def hand_over_all(self, now: int) -> int:
-        """Before an orderly end: give every group to another voter; how many are still ours."""
-        return hand_over_all(self.links, self._groups.by_uid.values(), now)
+        """Before an orderly end: give every group to another voter; how many have no other leader yet.
+
+        Call again until that is 0 or patience ends.
+        """
+        if self._farewell is None:
+            self._farewell = Farewell(self.links)
+        return self._farewell.left(self._groups.by_uid.values(), now)

@@ -2,7 +2,8 @@
 
 acks 0 gets no answer (an error closes the connection), 1 is answered when the leader's own disk has
 the batch, all when the partition's high watermark has passed it. One partition's failure does not
-spoil the others.
+spoil the others. Who asks while a leadership is being handed over waits the few milliseconds until it is
+known who has it: a client that is told of no leader looks around, and pauses.
 
     5  log start offset     7  zstd      8  error messages     9  flexible
     10 the current leader in a refusal (KIP-951)       13 topics by id
@@ -146,6 +147,8 @@ def _produce_one(
     timeout_ms: int,
     topic: TopicProduceData,
     opened: Opened | None,
+    *,
+    has_waited: bool = False,
 ) -> None:
     """A single partition: the usual request of many small producers, on the shortest way."""
     name, topic_id = topic.name, topic.topic_id
@@ -161,7 +164,11 @@ def _produce_one(
     try:
         partition, append = _append(service, call, topic, data, now, acks, opened)
     except DmqError as error:
-        answer(PartitionProduceResponse(index, error.code, -1, error_message=str(error)))
+        again = partial(
+            _produce_one, service, call, acks, timeout_ms, topic, opened, has_waited=True
+        )
+        if has_waited or not _is_moving(service, topic, index, error, again):
+            answer(PartitionProduceResponse(index, error.code, -1, error_message=str(error)))
         return
 
     def on_appended(code: ErrorCode) -> None:  # It outlives the request: no word of its records.
@@ -212,18 +219,31 @@ class _Production:
         for data in topic.partition_data:
             answer = PartitionProduceResponse(index=data.index, base_offset=-1)
             answers.append(answer)
-            try:
-                partition, append = _append(
-                    self._service, self._call, topic, data, self._now, self._acks, self._opened
-                )
-            except DmqError as error:
+            self._waiting += 1
+            self._add(topic, data, answer)
+
+    def _add(
+        self,
+        topic: TopicProduceData,
+        data: PartitionProduceData,
+        answer: PartitionProduceResponse,
+        *,
+        has_waited: bool = False,
+    ) -> None:
+        try:
+            partition, append = _append(
+                self._service, self._call, topic, data, self._now, self._acks, self._opened
+            )
+        except DmqError as error:
+            again = partial(self._add, topic, data, answer, has_waited=True)
+            if has_waited or not _is_moving(self._service, topic, data.index, error, again):
                 answer.error_code = error.code
                 answer.error_message = str(error)
                 self._has_refused = True
-                continue
-            self._waiting += 1
-            append.deadline = self._deadline
-            append.on_done = self._on_appended(partition, append, answer)
+                self.all_added()
+            return
+        append.deadline = self._deadline
+        append.on_done = self._on_appended(partition, append, answer)
 
     def _on_appended(
         self, partition: Partition, append: ParkedAppend, answer: PartitionProduceResponse
@@ -257,6 +277,19 @@ class _Production:
                 TopicProduceResponse(topic.name, topic.topic_id, answers)
             )
         self.all_added()
+
+
+def _is_moving(
+    service: Service,
+    topic: TopicProduceData,
+    index: int,
+    error: DmqError,
+    again: Callable[[], None],
+) -> bool:
+    """Whether we can't take it just now for want of a leader; then it is tried `again` soon."""
+    if error.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return False
+    return service.when_moved(topic.name, topic.topic_id, index, again)
 
 
 def _add_hints(service: Service, call: Call, response: ProduceResponse) -> None:

@@ -46,6 +46,9 @@ class Service:
     ) -> None:
         on_done([FetchResult(spec, self.code) for spec in specs])
 
+    def when_moved(self, topic: str, topic_id: UUID, index: int, callback: Any) -> bool:
+        return False
+
     def leader_of(self, topic: str, topic_id: UUID, index: int) -> tuple[int, int]:
         self.asked += 1
         assert topic == "t" or topic_id == TOPIC_ID

@@ -1,0 +1,74 @@
+"""A broker that stops in order, as its clients see it: nobody is sent to nobody."""
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from compat import batches
+from compat.eventually import eventually
+from compat.requests import produce
+from compat.wire import NONE, Connection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from dmq.testing import Cluster
+from dmq.testing.probe import view
+
+QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
+TOPIC = "t"
+PARTITIONS = 3
+STOPS = 4
+PATIENCE_S = 60.0
+NOT_LEADER_OR_FOLLOWER = 6
+
+
+class Writer(threading.Thread):
+    """Writes to one partition of a broker without a break, until it is refused or hung up on."""
+
+    def __init__(self, address: tuple[str, int], partition: int) -> None:
+        super().__init__(daemon=True)
+        self._address, self._partition = address, partition
+        self.written = 0
+        self.refusal: Any = None
+
+    def run(self) -> None:
+        with suppress(OSError, EOFError), Connection("{}:{}".format(*self._address)) as connection:
+            while self.refusal is None:
+                batch = batches.build([b"x"])
+                answer = produce(connection, TOPIC, batch, partition=self._partition, version=10)
+                if answer.error_code == NONE:
+                    self.written += 1
+                else:
+                    self.refusal = answer
+
+
+@pytest.mark.timeout(300)
+def test_who_writes_to_a_broker_that_stops_is_told_who_leads_instead() -> None:
+    """And when its connection ends the others know it too: no partition is without a leader then."""
+    with Cluster(3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(PATIENCE_S)
+        told = 0
+        for _ in range(STOPS):
+            cluster.wait_ready(PATIENCE_S, in_sync=True)
+            victim = cluster.leader(TOPIC, 0)
+            others = [node for node in cluster.brokers if node != victim]
+            led = [p for p in range(PARTITIONS) if cluster.leader(TOPIC, p) == victim]
+            writers = [Writer(cluster.member(victim).address, p) for p in led]
+            for writer in writers:
+                writer.start()
+                eventually(lambda w=writer: w.written > 0, "it writes", PATIENCE_S)
+            stopping = threading.Thread(target=cluster.stop, args=(victim,))
+            stopping.start()
+            for writer in writers:
+                writer.join(PATIENCE_S)
+                if writer.refusal is not None:
+                    told += 1
+                    assert writer.refusal.error_code == NOT_LEADER_OR_FOLLOWER
+                    assert writer.refusal.current_leader.leader_id in others, writer.refusal
+            for node in others:
+                seen = view(cluster.member(node).address, [TOPIC], PATIENCE_S)
+                assert {p.leader for p in seen.partitions} <= set(others), seen
+            stopping.join(PATIENCE_S)
+            cluster.restart(victim)
+        assert told, "no writer heard more than the end of its connection"
