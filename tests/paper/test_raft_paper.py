@@ -472,6 +472,7 @@ def test_6_a_removed_server_disturbs_nobody() -> None:
 def test_thesis_3_10_the_heir_is_told_when_it_has_everything() -> None:
     solo = Solo()
     solo.leads()
+    solo.hears(2, Ack(1, solo.core.end))
     end = solo.produces()
     assert solo.core.transfer(voter(2), solo.now)
     assert not solo.core.can_append

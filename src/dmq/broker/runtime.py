@@ -62,6 +62,9 @@ STOP_PATIENCE_S = 5.0
 """How long an orderly stop waits for appends under way and for clients to take their answers."""
 DRAIN_POLL_S = 0.002
 HAND_OVER_PATIENCE_S = 3.0
+HEARD_S = 0.05
+"""Other brokers hear of a new leader at about the time when we do; whoever turns to them because we hung
+up should be told of it, not that there is none."""
 """How long it waits for other brokers to take its leaderships."""
 OPEN_PAUSE_S = 0.005
 """Between two handfuls of new partitions."""
@@ -508,9 +511,13 @@ class Runtime:
     async def _handed_over(self) -> None:
         """Nobody has to find out that we are gone."""
         assert self._driver is not None
+        has_given = False
         while self.failure is None and self.parts.node.hand_over_all(steady_ms()):
+            has_given = True
             self._driver.wake()
             await asyncio.sleep(DRAIN_POLL_S)
+        if has_given:
+            await asyncio.sleep(HEARD_S)
 
     async def _drained(self) -> None:
         """Nobody waits for an append, and every answer is with its client."""

@@ -89,13 +89,17 @@ def request_log_start(s: State, offset: int, now: int) -> None:
 
 
 def transfer(s: State, to: Voter, now: int) -> bool:
-    """Hand the leadership to a live voter: it catches up, then stands at once (thesis 3.10)."""
+    """Hand the leadership to a live voter: it catches up, then stands at once (thesis 3.10).
+
+    Producers go on until it has what is committed: one that was just started, of which nothing is
+    known yet, would keep them waiting.
+    """
     leading = leading_of(s)
     if leading.handover is not None or to == s.me or to not in s.voters:
         return False
     if not s.links.is_live(to):
         return False
-    leading.handover = Handover(to, now + s.settings.transfer_ms, is_sent=False)
+    leading.handover = Handover(to, now + s.settings.transfer_ms)
     reschedule(s, now)
     hand_over(s, now)
     return True
@@ -121,7 +125,10 @@ def hand_over(s: State, now: int) -> None:
     handover = leading.handover
     if handover is None or handover.is_sent:
         return
-    if durable_end(s, handover.to) == s.log.end:
+    heir_end = durable_end(s, handover.to)
+    if heir_end >= s.log.commit:
+        leading.handover = handover = handover._replace(is_closed=True)
+    if handover.is_closed and heir_end == s.log.end:
         leading.handover = handover._replace(is_sent=True)
         leading.has_told_heir = True
         s.send(handover.to, TimeoutNow(s.epoch))

@@ -79,9 +79,9 @@ class Facts:
 
     @property
     def can_append(self) -> bool:
-        """Whether records may be appended here: as soon as elected (SERVE), not in a handover."""
+        """Whether records may be appended here: as soon as elected (SERVE), not at a handover's end."""
         leading = self._state.leading
-        return leading is not None and leading.handover is None
+        return leading is not None and (leading.handover is None or not leading.handover.is_closed)
 
     @property
     def knows_latest(self) -> bool:

@@ -18,7 +18,9 @@ class Handover(NamedTuple):
 
     to: Voter
     until: int
-    is_sent: bool
+    is_closed: bool = False
+    """Nothing more is appended: the heir has all that is committed, and soon the rest."""
+    is_sent: bool = False
 
 
 class Leading:

@@ -935,3 +935,21 @@ def test_an_heir_that_has_all_that_the_disk_took_is_told_so() -> None:
     del solo.host.log.data[:]
     solo.host.refused()
     assert (2, TimeoutNow(1)) in solo.says()
+
+
+def test_producers_go_on_until_an_heir_has_what_is_committed() -> None:
+    """An heir that was just started, of which nothing is known, must not keep them waiting."""
+    solo = led()
+    end = solo.produces()
+    solo.says()
+    solo.hears(3, Ack(1, end))
+    solo.disconnect(2)
+    solo.connect(2)
+    assert solo.core.transfer(voter(2), solo.now)
+    assert solo.core.can_append
+    later = solo.produces()
+    solo.hears(2, Ack(1, end))
+    assert not solo.core.can_append
+    assert TimeoutNow(1) not in dict(solo.says()).values()
+    solo.hears(2, Ack(1, later))
+    assert (2, TimeoutNow(1)) in solo.says()
