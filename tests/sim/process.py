@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from fakes.disk import Crash, FakeDisk
+from fakes.disk import Crash
 from sim import batches, keyed
 from sim.clock import SkewedClock
 from sim.compaction import Cleaner, has_swap_file
+from sim.disk import flip_record, has_old_tail, make_disk
 from sim.notes import Note
 from sim.observer import Watched
 
@@ -31,10 +32,8 @@ from dmq.errors import (
 )
 from dmq.raft.settings import RaftSettings
 from dmq.raft.state import Role
-from dmq.storage import journal
 from dmq.storage.cleaner import Job
 from dmq.storage.log import Log, LogSettings
-from dmq.storage.replay import read_journal
 from dmq.storage.store import Store, StoreSettings
 from dmq.types import Position, Voter
 
@@ -68,7 +67,7 @@ class Broker:
         self.world = world
         self.rng: random.Random = world.rng
         self.number = number
-        self.disk = _make_disk(world, number)
+        self.disk = make_disk(world.rng, number)
         self.local = SkewedClock(world.clock, 1_000_000 + 1000 * number)
         self.is_up = False
         self.is_paused = False
@@ -219,23 +218,11 @@ class Broker:
         reached["recovering at start"] += bool(report.recovering)
         reached["clean start"] += report.is_clean
         if not (report.is_clean or report.is_new):
-            has_old = self._has_old_tail()
+            has_old = has_old_tail(self.disk, self.store.directory_id)
             reached["journal file with an old tail"] += has_old
             reached["torn record before old ones"] += has_old and report.torn is not None
         if before.directory.int and before != self.me:
             reached["new directory id"] += 1
-
-    def _has_old_tail(self) -> bool:
-        """Whether a used journal file goes on with good records of its former life."""
-        salt = journal.salt_of(self.store.directory_id)
-        for name in self.disk.list(journal.DIRECTORY):
-            number = journal.file_number(name)
-            if number is not None:
-                file = self.disk.open(f"{journal.DIRECTORY}/{name}")
-                ends = [place.end for place, _ in journal.read_records(file, number, salt)]
-                if ends and file.read_at(ends[-1], file.size()).find(journal.MAGIC) >= 0:
-                    return True
-        return False
 
     def _begin_process(self) -> None:
         world = self.world
@@ -318,7 +305,7 @@ class Broker:
         self.kill()
         self.has_power = False
         self._lose_name()
-        self.disk = _make_disk(self.world, self.number)
+        self.disk = make_disk(self.world.rng, self.number)
 
     def _lose_name(self) -> None:
         self.will_be_renamed = True
@@ -753,63 +740,9 @@ class Broker:
         return True
 
     def flip_journal(self) -> None:
-        """Flip a bit of a record that a later one covers: of the last one nobody can tell."""
-        salt = journal.salt_of(self.me.directory)
-        records = []
-        for file in read_journal(self.disk, salt).files:
-            for place, _ in journal.read_records(file.file, file.number, salt):
-                records.append((place.seq, file.number, place))
-        records.sort()
-        if len(records) < 2:
-            return
-        _, number, place = self.rng.choice(records[:-1])
-        at = self.rng.randrange(place.position - journal.HEADER_SIZE, place.end)
-        self.disk.flip(journal.file_name(number), at, 1 << self.rng.randrange(8))
-        self._lose_name()
-
-
-class Disk(FakeDisk):
-    """A fake disk that knows whose it is, which only a mutant cares about, and what was flipped."""
-
-    owner = 0
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self._flips: dict[tuple[str, int], bytes] = {}
-        """What a flip made of a byte."""
-        self._carried: dict[str, None] = {}
-        """Directories with a file that compaction made of one with a flip."""
-
-    def flip(self, name: str, position: int, mask: int = 0x40) -> None:
-        super().flip(name, position, mask)
-        self._flips[name, position] = self.open(name).read_at(position, 1)
-
-    def mended(self, name: str, start: int) -> None:
-        """A repair wrote this file anew from here on: nothing excuses what is bad there still. What is
-        good now is bad again if the power goes before the repair is synced."""
-        for (at, position), byte in [*self._flips.items()]:
-            if at == name and position >= start and self.open(name).read_at(position, 1) == byte:
-                del self._flips[at, position]
-
-    def carry(self, directory: str) -> None:
-        """What was flipped outside of a batch's CRC may be in another place from now on."""
-        if self.has_flips(directory):
-            self._carried[directory] = None
-
-    def has_flips(self, directory: str) -> bool:
-        """Whether a flipped byte is left in these files: nobody wrote it anew or cut it off."""
-        return directory in self._carried or any(
-            name.startswith(f"{directory}/")
-            and self.exists(name)
-            and self.open(name).read_at(position, 1) == byte
-            for (name, position), byte in self._flips.items()
-        )
-
-
-def _make_disk(world: "World", number: int) -> Disk:
-    disk = Disk(world.rng)
-    disk.owner = number
-    return disk
+        """Rot that is noticed: under its name this broker is no more."""
+        if flip_record(self.disk, self.me.directory, self.rng):
+            self._lose_name()
 
 
 def _store_settings(file_bytes: int) -> StoreSettings:
