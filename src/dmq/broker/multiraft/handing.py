@@ -26,6 +26,8 @@ FORGET = 2
 """After so many times `slow_ms` without a sync the disk counts as well."""
 FULL_MS = 1 << 20
 """What a full disk counts as."""
+LEAVING_MS = 1 << 21
+"""What a broker counts as that stops: nobody gives it anything, for it would stand for nothing."""
 
 
 class DiskWatch:
@@ -36,6 +38,7 @@ class DiskWatch:
         "_ended_at",
         "_handed_at",
         "_is_full",
+        "_is_leaving",
         "_last_ms",
         "_refused_at",
         "_slow_ms",
@@ -44,6 +47,7 @@ class DiskWatch:
 
     def __init__(self, slow_ms: int, stuck_ms: int, is_full: Callable[[], bool]) -> None:
         self._is_full = is_full
+        self._is_leaving = False
         self._slow_ms = slow_ms
         self._stuck_ms = stuck_ms
         self._began_at: int | None = None
@@ -60,6 +64,10 @@ class DiskWatch:
             self._last_ms = max(now - self._began_at, 0)
             self._began_at, self._ended_at = None, now
 
+    def leave(self) -> None:
+        """This broker stops: whatever the disk is like, it takes no leadership any more."""
+        self._is_leaving = True
+
     def refused(self, now: int) -> None:
         """The disk had no room for a batch, whatever it said of its free space."""
         self._refused_at = now
@@ -71,6 +79,8 @@ class DiskWatch:
 
     def age_ms(self, now: int) -> int:
         """Of the last sync, or of the one under way if that takes longer already."""
+        if self._is_leaving:
+            return LEAVING_MS
         return FULL_MS if self._takes_nothing(now) else self._sync_ms(now)
 
     def _takes_nothing(self, now: int) -> bool:
@@ -144,15 +154,22 @@ class Farewell:
         that we lead no more: until then we could send our clients to nobody.
         """
         for replica in replicas:
-            core = replica.core
-            heirs = [v for v in core.voters if v != replica.me and self._links.raft.is_live(v)]
-            if not replica.is_leader or not heirs:
-                continue
-            self._given[replica] = None
-            if core.can_append:
-                matches = core.matches()
-                replica.transfer(max(heirs, key=lambda voter: matches[voter]), now)
-        return sum(not _is_elsewhere(replica) for replica in self._given)
+            heirs = self._heirs(replica)
+            if replica.is_leader and heirs:
+                self._given[replica] = None
+                if replica.core.can_append:
+                    matches = replica.core.matches()
+                    replica.transfer(max(heirs, key=lambda voter: matches[voter]), now)
+        return sum(not _is_elsewhere(r) and bool(self._heirs(r)) for r in self._given)
+
+    def _heirs(self, replica: Replica) -> list[Voter]:
+        """Voters that can be heard and do not stop themselves."""
+        links = self._links.by_peer
+        return [
+            voter
+            for voter in replica.core.voters
+            if voter in links and links[voter].is_live and links[voter].sync_ms < LEAVING_MS
+        ]
 
 
 def _is_elsewhere(replica: Replica) -> bool:

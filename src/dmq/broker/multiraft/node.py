@@ -625,4 +625,5 @@ class GroupNode:
         """
         if self._farewell is None:
             self._farewell = Farewell(self.links)
+            self._disk.leave()
         return self._farewell.left(self._groups.by_uid.values(), now)

@@ -556,6 +556,31 @@ def test_an_orderly_end_hands_everything_over() -> None:
     assert not any(r.is_leader for r in leader.node.replicas.values())
 
 
+def test_an_orderly_end_waits_until_the_heirs_are_known() -> None:
+    world = World(3)
+    leader = world.elected()
+    assert leader.node.hand_over_all(world.now) == 1
+    for _ in range(100):
+        left = leader.node.hand_over_all(world.now)
+        assert left == (leader.replica.is_leader or leader.replica.core.leader is None)
+        if not left:
+            break
+        for broker in world.brokers.values():
+            broker.work()
+        world.deliver()
+    assert leader.replica.leader in [other.me for other in world.others(leader)]
+
+
+def test_brokers_that_all_stop_wait_for_nobody() -> None:
+    world = World(3)
+    leader = world.elected()
+    for other in world.others(leader):
+        other.node.hand_over_all(world.now)
+    world.pass_time(2 * leader.node.settings.links.heartbeat_ms)
+    assert leader.node.hand_over_all(world.now) == 0
+    assert leader.replica.is_leader
+
+
 def test_a_dropped_group_answers_and_its_files_go() -> None:
     world = World(3)
     leader = world.elected()
