@@ -383,13 +383,13 @@ MUTANTS: dict[str, Mutant] = {
         "a new leader tells a high watermark that may be its predecessor's",
         ((Facts, "knows_latest", property(lambda self: self.is_leader)),),
         _LEASES,
-        10,
+        60,
     ),
     "lease_after_transfer": Mutant(
         "a leader that told its heir to stand has a lease",
         ((Facts, "may_lease", property(lambda self: self.is_leader)),),
         _LEASES,
-        10,
+        60,
     ),
     "lease_from_the_answer": Mutant(
         "a lease counts from the answer to a heartbeat, not from its sending",
