@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from sim.process import Broker, Fetched
     from sim.world import World
 
+CALM, CALM_AFTER_MS = 50, 5_000
+"""So long after the faults are over producers slow down so many times: a group whose new leader has to
+catch up over a slow disk first would get more to do faster than it can do it."""
 PATIENCE_MS = 1500
 TRIES_MAX = 6
 FETCH_BYTES = 1500
@@ -87,7 +90,8 @@ class Producer(Client):
     def produce(self) -> None:
         if self.is_stopped:
             return
-        self.world.clock.after(self.rng.randint(0, 2 * self.every_ms), self.produce)
+        pace = CALM if self.world.clock.now > self.world.mix.duration_ms + CALM_AFTER_MS else 1
+        self.world.clock.after(self.rng.randint(0, 2 * self.every_ms * pace), self.produce)
         topics = self.world.metadata.data
         if topics:
             self.world.operations += 1
