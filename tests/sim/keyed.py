@@ -16,6 +16,8 @@ from dmq.records import HEADER, HEADER_SIZE, Record, build_batch, iterate_opened
 
 FILLER = -1
 """The number of a batch without records, in the place of what compaction took from a sender's log."""
+RECORDS_MAX = 3
+"""In a batch."""
 _KEYS = [b"a key that is longer than its digest", *(b"key%d" % n for n in range(5))]
 _SHAPE = HEADER.pack(0, 0, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 0)
 
@@ -32,7 +34,7 @@ class Sent(NamedTuple):
 def records_of(number: int) -> tuple[Sent, ...]:
     """What the attempt with this number sends."""
     dice = crc32c(b"%d" % number)
-    count, filling = (1, 1, 2, 3)[dice & 3], (0, 20, 150)[(dice >> 2) % 3]
+    count, filling = (1, 1, 2, RECORDS_MAX)[dice & 3], (0, 20, 150)[(dice >> 2) % 3]
     return tuple(_record(number, n, filling) for n in range(count))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sim.batches import Entry, RottenBatchError, read_log
 from sim.checkers import BrokenPromiseError, Checkers
-from sim.keyed import FILLER
+from sim.keyed import FILLER, RECORDS_MAX
 from sim.ledger import GroupFacts
 
 from dmq.broker.multiraft.replica import Replica
@@ -273,8 +273,9 @@ class Observer:
         log = watched.log
         stop = min(watched.commit.offset, log.readable_end)
         start = max(watched.checked, log.log_start)
+        facts, voter = watched.facts, watched.voter
+        stop = _whole(facts, stop)
         if start < stop and not log.damage:
-            facts, voter = watched.facts, watched.voter
             may_rot = voter in facts.damaged
             try:
                 entries = read_log(log, start, stop, keeps=facts.is_compacted)
@@ -370,3 +371,15 @@ def _trusted(watched: Watched, entries: list[Entry]) -> list[Entry]:
             found.append(entry)
             noted = entry.end
     return found
+
+
+def _whole(facts: GroupFacts, stop: int) -> int:
+    """The end of the last batch that lies whole below `stop`: a log start, and with it the commit point
+    of who follows, may lie amid a batch. Matters only where compaction leaves gaps."""
+    if not facts.is_compacted:
+        return stop
+    for end in range(stop + 1, stop + RECORDS_MAX):
+        entry = facts.entries.get(end)
+        if entry is not None and entry.base < stop:
+            return entry.base
+    return stop
