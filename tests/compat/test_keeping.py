@@ -105,7 +105,12 @@ class Topic:
         finally:
             consumer.close()
 
-    def until(self, is_so: Callable[[list[tuple[int, str, str | None]]], bool], what: str) -> None:
+    def until(
+        self,
+        is_so: Callable[[list[tuple[int, str, str | None]]], bool],
+        what: str,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         last: list[tuple[int, str, str | None]] = []
 
         def look() -> bool:
@@ -116,7 +121,7 @@ class Topic:
             return is_so(last)
 
         try:
-            eventually(look, what, PATIENCE_S)
+            eventually(look, what, patience_s)
         except AssertionError as error:
             raise AssertionError(f"{error}; there is {last}") from None
 
@@ -225,6 +230,7 @@ def test_a_tombstone_takes_its_key_away_and_goes_itself_later(make: Make) -> Non
     assert "kept" in [key for _, key, _ in topic.read()]
 
 
+@pytest.mark.timeout(300)
 def test_what_transactions_wrote_is_compacted_too(make: Make) -> None:
     topic = compacted(make, delete_retention_ms=500)
     settings = {"bootstrap.servers": topic.bootstrap, "transactional.id": topic.name}
@@ -245,7 +251,8 @@ def test_what_transactions_wrote_is_compacted_too(make: Make) -> None:
     def is_clean(found: list[tuple[int, str, str | None]]) -> bool:
         return [(key, value) for _, key, value in found if key != "the end"] == last
 
-    topic.until(is_clean, "one record of each key, and none that was aborted")
+    # A log that was looked at while a transaction was open in it rests for a minute first.
+    topic.until(is_clean, "one record of each key, and none that was aborted", 150.0)
     offsets = [offset for offset, *_ in topic.read()]
     assert offsets[:2] == [15, 16], "offsets stay"
 
