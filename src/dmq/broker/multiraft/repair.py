@@ -12,8 +12,9 @@ would be in a log that is whole.
 
 What can't be repaired: a range whose bytes have another length at the leader, because compaction ran on
 one side only; one that has every offset in fewer bytes than the journal knows, because compaction ran
-here and a rotten journal lost that; one that the leader has trimmed. Then the replica begins again with
-an empty log, and keeps its promises meanwhile. Called by node.py.
+here and a rotten journal lost that; one of whose end compaction left the leader nothing; one that the
+leader has trimmed. Then the replica begins again with an empty log, and keeps its promises meanwhile.
+Called by node.py.
 """
 
 from dmq.broker.multiraft import cargo
@@ -204,11 +205,13 @@ class Repairs:
         found = self._ranges.get(replica)
         if found is None or reply.start != found.offset or peer != found.asked:
             return False
-        self._check(replica, found, data)
+        ends_at = self._check(replica, found, data)
         byte = found.byte + len(data)
         is_end = found.is_all and reply.stop >= found.stop
         is_unfit = byte != found.stop_byte if is_end else byte > found.stop_byte
-        if is_unfit or reply.stop == reply.start:
+        # Before the place where the logs part, compaction took what we have there: our bytes stay bad.
+        has_gap = not found.is_all and reply.stop >= found.stop > ends_at
+        if is_unfit or has_gap or reply.stop == reply.start:
             self._is_useless(replica, peer)
             return False
         try:
@@ -237,7 +240,8 @@ class Repairs:
         log.unsynced[found.segment] = None
         self._ranges[replica] = None
 
-    def _check(self, replica: Replica, found: _Range, data: bytes) -> None:
+    def _check(self, replica: Replica, found: _Range, data: bytes) -> int:
+        """Where the batches end. Raises ProtocolError."""
         at, marks = found.offset, replica.log.marks
         for batch, epoch in cargo.split(data):
             if batch.base < at or batch.next > found.stop or not marks.fits(batch.base, epoch):
@@ -245,6 +249,7 @@ class Repairs:
                     f"batch {batch.base} of epoch {epoch} is not what was asked for"
                 )
             at = batch.next
+        return at
 
     def _finish(self, replica: Replica, found: _Range) -> bool:
         log, segment = replica.log, found.segment
