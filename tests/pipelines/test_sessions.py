@@ -1,5 +1,6 @@
 """A Spark that is not there: told soon, and in a sentence."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tests.spark.cluster.standalone import free_port
 def refused(where: Where) -> str:
     with pytest.raises(PipelineError) as caught, connect(where, "nothing", Path("unused.log")):
         pass
+    left = {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE"} & set(os.environ)
+    assert not left, "the next session of this process would be a Connect session, or fail"
     return f"{caught.value.message}. {caught.value.hint}"
 
 

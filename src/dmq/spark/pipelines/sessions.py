@@ -135,7 +135,10 @@ def _connected(url: str, conf: Mapping[str, str], retries: int) -> Iterator["Spa
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
         # What it warns of when a server goes away is told as an error.
         warnings.filterwarnings("ignore", ".*(RETRIES_EXCEEDED|[Ll]istener)")
-        yield from _in_connect_mode(url, conf, retries)
+        try:
+            yield from _in_connect_mode(url, conf, retries)
+        finally:
+            os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
 
 def _in_connect_mode(url: str, conf: Mapping[str, str], retries: int) -> Iterator["SparkSession"]:
@@ -160,7 +163,6 @@ def _in_connect_mode(url: str, conf: Mapping[str, str], retries: int) -> Iterato
     finally:
         hurry(session)
         session.stop()
-        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
 
 def hurry(session: Any) -> None:
