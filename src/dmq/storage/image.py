@@ -63,8 +63,10 @@ class Told:
 class Image:
     """A log being put together. Valid once a STATE was applied."""
 
-    def __init__(self, uid: int) -> None:
+    def __init__(self, uid: int, *, may_lack: bool = False) -> None:
         self.uid = uid
+        self.may_lack = may_lack
+        """A lost record may have been the note that let older ones go: what is left begins anywhere."""
         self.state: items.State | None = None
         self.state_time = -1
         self.state_number = -1
@@ -126,7 +128,7 @@ class Image:
             return
         segments = self.segments
         for _, segment, byte, length, _, _, _, greatest in batches:
-            if byte:
+            if byte and (segment in segments or not self.may_lack):
                 before = segments[segment][1]
                 if before > greatest:
                     greatest = before

@@ -115,8 +115,8 @@ def _refusal(rotten: str, directory: Meta) -> str:
 def _images(replay: Replay) -> list[Image]:
     images = []
     for uid, told in _live(replay).items():
-        image = Image(uid)
         lost = _first_lost(replay, told)
+        image = Image(uid, may_lack=lost is not None)
         image.apply_all(told if lost is None else told.before(lost))
         if image.state is not None:
             if lost is not None:

@@ -136,12 +136,11 @@ def _by_file(runs: list[Run]) -> list[Run]:
 def _judge(replay: Replay, runs: list[Run], suspects: list[Run], oldest: int, salt: int) -> None:
     """Find gaps. If there are any, take in the good records behind them too."""
     report = replay.report
-    report.is_clean = replay.last is not None and bool(replay.last.flags & FLAG_CLOSE)
     found = [more for run in suspects for more in _salvage(run, salt)]
     for at, run in enumerate([*runs]):
         follower = runs[at + 1].places[0].seq if at + 1 < len(runs) else None
-        is_gap = follower is not None and follower != run.last.seq + 1
-        if is_gap or (follower is None and not report.is_clean):
+        if follower != run.last.seq + 1:
+            # A CLOSE may be the last good record and yet not the end: the next life went on behind it.
             found += _salvage(run, salt)
     every = sorted([*runs, *found], key=lambda run: run.places[0].seq)
     if every and not _begins_with(every[0].places[0], oldest):
@@ -152,10 +151,11 @@ def _judge(replay: Replay, runs: list[Run], suspects: list[Run], oldest: int, sa
             first, last = before.last.seq + 1, after.places[0].seq - 1
             replay.gaps.append((first, last))
             report.rotten = f"records {first} to {last}"
-    report.torn = _torn(replay, runs, salt)
     if found:
         _read_again(replay, every, salt)
         runs[:] = every
+    report.is_clean = replay.last is not None and bool(replay.last.flags & FLAG_CLOSE)
+    report.torn = _torn(replay, runs, salt)
 
 
 def _begins_with(first: Place, oldest: int) -> bool:

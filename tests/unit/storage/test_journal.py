@@ -202,6 +202,32 @@ def test_a_bad_record_with_a_good_one_behind_it_is_rotten(victim: int) -> None:
         open_store(disk)
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_bad_first_record_after_a_clean_stop_is_rotten(is_closed: bool) -> None:
+    """The CLOSE before it is the last good record in a row, and not the end."""
+    disk, store = lived(5)
+    store.close(0)
+    disk.kill()
+    again = open_store(disk)
+    assert again.recovery.is_clean
+    (log,) = again.logs.values()
+    log.set_hard(6, None)
+    turn(again)
+    last = [place for place in places(disk, again) if place.flags & journal.FLAG_CLOSE][-1]
+    if is_closed:
+        again.close(0)
+    disk.flip(journal.file_name(1), last.end)
+    disk.kill()
+    with pytest.raises(CorruptError, match=f"records {last.seq + 1} to {last.seq + 1}"):
+        open_store(disk)
+    third = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    assert third.directory_id != store.directory_id
+    assert third.recovery.is_clean is is_closed
+    assert third.recovery.torn is None
+    (log,) = third.logs.values()
+    assert log.is_forgotten
+
+
 def test_a_covered_last_record_is_rotten() -> None:
     disk, store = lived(5)
     last = places(disk, store)[-1]
