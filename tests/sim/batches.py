@@ -23,7 +23,8 @@ from dmq.records import (
     Record,
     build_batch,
 )
-from dmq.storage.log import Log
+from dmq.storage import reading
+from dmq.storage.log import FileSlice, Log
 
 _CRC = struct.Struct(">I")
 _UNPACK = HEADER.unpack_from
@@ -130,6 +131,16 @@ def read_log(log: Log, start: int, stop: int, *, keeps: bool = False) -> list[En
     """What a log's files hold from `start` up to `stop`, whole batches."""
     if start >= stop:
         return []
-    parts = log.read(start, 1 << 30, stop)
+    return _entries(log.read(start, 1 << 30, stop), start, keeps)
+
+
+def peek(log: Log, start: int, stop: int) -> list[Entry]:
+    """The same, and the log does not learn that it was read: what is bad in it is still unknown."""
+    if not log.log_start <= start < stop or log.damage:
+        return []
+    return _entries(reading.read(log, start, 1 << 30, stop, True), start)
+
+
+def _entries(parts: list[FileSlice], start: int, keeps: bool = False) -> list[Entry]:
     entries = parse(b"".join([part.pread() for part in parts]), keeps=keeps)
     return [entry for entry in entries if entry.end > start]

@@ -2,7 +2,8 @@
 
 Each broker compacts its replicas for itself, at its own times. The compactor takes simulated time before
 it writes and until it has answered; a fuse ends the process, or cuts its power, amid its files
-or of the swaps that follow. Whenever a swap has begun the whole log is looked through.
+or of the swaps that follow. Whenever a swap has begun the whole log is looked through; when nothing is
+broken any more, now and then: a long catch-up of small pieces is compacted thousands of times.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from sim.process import Broker
 
 TICK_MS = (5, 50)
+LOOK_MS = 1000
+"""Between two looks through a log once all faults are over."""
 
 
 class Cleaner:
@@ -44,6 +47,7 @@ class Cleaner:
         self._fuse: int | None = None
         self._shape: list[tuple[int, int]] = []
         """Of the log whose segments are being swapped."""
+        self._looked: dict[str, int] = {}
         self._tick_later()
 
     @property
@@ -132,10 +136,13 @@ class Cleaner:
 
     def _look_through(self) -> None:
         broker, partition = self._broker, self._compaction._partition
-        for watched in broker.watched.values():
-            if watched.replica is partition:
+        is_load, now = not broker.world.faults.is_over, broker.world.clock.now
+        for name, watched in broker.watched.items():
+            if watched.replica is partition and (
+                is_load or now - self._looked.get(name, -LOOK_MS) >= LOOK_MS
+            ):
                 watched.look_through()
-                is_load = not broker.world.faults.is_over
+                self._looked[name] = now
                 broker.world.reached["compacted under load"] += is_load
                 if watched.state.leading is not None:
                     broker.world.reached["leader compacted"] += 1

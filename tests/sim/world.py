@@ -39,6 +39,8 @@ PROGRESS_MS = 10_000
 """A healed majority must commit a new write within this, once it has what its longest log has."""
 SETTLE_MS = 60_000
 """Everything must be equal within this after all faults are over, once all have what one of them has."""
+NOTICE_MS = 1000
+"""Whoever does not answer any more is known to be gone within this."""
 PROBE_MS = 100
 OPERATIONS_MIN = 1000
 FAULTS_MIN = 20
@@ -196,7 +198,8 @@ class World:
 
     def _must_progress(self, inside: set[int], within_ms: int) -> None:
         """Every topic with a quorum inside commits something new, and has one where it is to be: its
-        leader may move it there before it notices who does not answer any more."""
+        leader may move it there before it notices who does not answer any more. A step on the way there
+        may need one of those, too: a dead voter goes before its successor comes."""
         waiting = {
             topic.name: topic.facts.high
             for topic in self.metadata.live
@@ -215,6 +218,11 @@ class World:
             return not waiting
 
         self._probe(waiting, until)
+        if not self.clock.run(since + NOTICE_MS, is_done):
+            for name in [*waiting]:
+                if not self.atlas.has_quorum(self.metadata.topics[name].facts, inside):
+                    self.reached["a step that needs who is gone"] += 1
+                    del waiting[name]
         if not self.clock.run(until, is_done):
             raise BrokenPromiseError(
                 f"liveness: {sorted(waiting)} committed nothing new in {within_ms} ms, "

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from sim.batches import RottenBatchError, read_log
+from sim.batches import RottenBatchError, peek
 from sim.probes import counts
 
 from dmq.broker.multiraft.replica import Replica
@@ -31,7 +31,7 @@ def _vouch(self: VerificationGuards, *args: Any) -> bool:
 
 def _cut(self: Log, position: Position) -> Any:
     try:
-        lost = read_log(self, position.offset, self.readable_end)
+        lost = peek(self, position.offset, self.readable_end)
     except (StorageError, RottenBatchError):
         lost = []
     for entry in lost:
