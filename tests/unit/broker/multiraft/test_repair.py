@@ -194,6 +194,42 @@ def test_rot_in_a_tail_that_the_leader_has_not_got_goes_with_it(offset: int) -> 
     assert old.replica.core.end == new.replica.core.end
 
 
+def test_rot_in_what_compaction_took_at_the_leader_just_before_the_parting_begins_again() -> None:
+    """The leader has nothing to put there, and who has the rest of the segment is to lose it."""
+    world, old, new = parted()
+    log, taken = old.replica.log, 2
+    rot(old, byte=log.reader(log.segments_list[0]).position(taken) + 70)
+    with pytest.raises(cargo.RotError) as raised:
+        cargo.read_piece(log, 0, 5, 1 << 20)
+    old.replica.note_damage(raised.value, world.now)
+    forget(old)
+    for broker in world.others(old):
+        take_out(broker, taken)
+    world.heal()
+    world.until(lambda: "began again" in old.node.counts)
+    world.pass_time(3000)
+    assert not old.replica.core.is_damaged
+    assert not old.replica.core.is_recovering
+    assert read_all(old) == read_all(new)
+    assert old.replica.core.end == new.replica.core.end
+
+
+def take_out(broker: Broker, offset: int) -> None:
+    """As compaction does, with a batch of one record."""
+    log = broker.replica.log
+    (segment,) = log.segments_list
+    file = broker.disk.open(segment.name())
+    raw = file.read_at(0, segment.size)
+    kept = b"".join(
+        raw[at : at + header.size] for at, header in scan(raw) if header.base_offset != offset
+    )
+    file.write_at(0, [kept])
+    file.cut(len(kept))
+    file.sync()
+    segment.cut(len(kept), log.end_offset)
+    forget(broker)
+
+
 def test_a_log_that_the_leader_trimmed_begins_again_and_keeps_its_promises() -> None:
     world, leader = filled()
     bad = world.others(leader)[0]
