@@ -336,6 +336,25 @@ def test_a_job_is_readable_when_it_returns_and_leaves_nothing_behind(
     assert sink.driver("").last_decision() is None
 
 
+def test_a_slow_job_that_another_one_helped_is_done_and_not_failed(
+    servers: str, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, other = (Sink(servers, cluster, topic, f"{JOB}{uuid.uuid4().hex}") for _ in range(2))
+    driver, rows = slow.driver(""), slow.task("", "slow")
+    commit_all = driver.transactions.commit_all
+
+    def commit_and_doze(ours: list[Transaction]) -> list[Transaction]:
+        lost = commit_all(ours)
+        monkeypatch.setattr("dmq.spark.commits.ABANDONED_MS", -60_000)  # As if a minute had passed.
+        other.driver("").commit(0, [other.task("", "other")])
+        return lost
+
+    monkeypatch.setattr(driver.transactions, "commit_all", commit_and_doze)
+    driver.commit(0, [rows])
+    assert slow.read() == ["other", "slow"]
+    assert not {slow.query, other.query} & driver.log.read().keys(), "both are closed"
+
+
 def test_ending_twice_is_ending_once(sink: Sink) -> None:
     ours = sink.task("r1", "a")
     transactions = sink.driver("r1").transactions

@@ -24,6 +24,10 @@ the sweep ends exactly what was noted, by epoch, not what the same ids do later.
 A task that the driver no longer waits for may open its transaction after 6. Once that is done it calls
 `is_over`, which finds what 4 has written: so of the two, one sees the other.
 
+A job has no next driver. Another job that finds its decision not ended after a minute takes over and
+goes to 5; if the driver was only slow, it finds its transactions committed and itself fenced in 7, and
+is done.
+
 `Committer.abort` may come after 4 (Spark calls it when a commit failed in its middle). So it takes over
 and looks first, and carries a decision out rather than undo it.
 """
@@ -34,7 +38,7 @@ from dataclasses import dataclass
 
 from dmq.errors import DmqError
 from dmq.spark.cluster import Cluster
-from dmq.spark.decisions import Decider, Decision, DecisionLog
+from dmq.spark.decisions import Decider, Decision, DecisionLog, FencedError
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.transactions import Standing, Transaction, Transactions
 
@@ -195,8 +199,15 @@ class Committer:
         named = {each.id for each in decision.transactions}
         found = [each.transaction for each in self._open(self._writing.ids)]
         noted = tuple(each for each in found if each.id not in named)
-        self.decider.open(None if self._writing.is_job else decision.ended(noted))
-        self.decider.seal()
+        try:
+            self.decider.open(None if self._writing.is_job else decision.ended(noted))
+            self.decider.seal()
+        except FencedError:
+            if not self._writing.is_job:
+                raise
+            # A job is taken over only to carry out what it has decided, and that is done: who came
+            # to help closes and sweeps.
+            return
         for transaction in noted:
             self.transactions.abort(transaction)
 
