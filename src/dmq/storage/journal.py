@@ -12,6 +12,7 @@ and overwritten in place.
 Knows nothing of logs but which file each one still needs. Called by store and recovery.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -29,7 +30,7 @@ FLAG_OPEN = 1
 FLAG_CLOSE = 2
 
 _HEADER = struct.Struct(">4sHHIIQQII")
-_CRC = struct.Struct(">I")
+_NUMBER = _CRC = struct.Struct(">I")
 HEADER_SIZE = _HEADER.size + _CRC.size
 _SEED = struct.Struct(">IQ")
 
@@ -343,14 +344,14 @@ def read_records(
 def find_record(file: File, number: int, salt: int, position: int, seq: int) -> Place | None:
     """A good record of this file with a seq above `seq` anywhere beyond `position`."""
     rest = file.read_at(position, max(file.size() - position, 0))
-    at = rest.find(MAGIC)
-    while at >= 0:
-        found = read_header(rest, at, number, salt)
+    # A file that was used before is full of headers with its old number: they are not worth a look.
+    begins = re.compile(MAGIC + rb"(?=.{4}%b)" % re.escape(_NUMBER.pack(number)), re.DOTALL)
+    for match in begins.finditer(rest):
+        found = read_header(rest, match.start(), number, salt)
         if found is not None:
             place, crc = found
             body = memoryview(rest)[place.position : place.end]
             is_good = len(body) == place.length and is_body_good(body, number, place.seq, crc, salt)
             if is_good and place.seq > seq:
                 return place._replace(position=position + place.position)
-        at = rest.find(MAGIC, at + 1)
     return None
