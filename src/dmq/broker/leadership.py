@@ -16,6 +16,7 @@ from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.peers import Peers
 from dmq.broker.replicas import Replicas
+from dmq.broker.roll_call import RollCall
 from dmq.types import METADATA_TOPIC_ID, NO_EPOCH, NO_LEADER
 
 LEADERS, TELL_ALL = "leaders", "tell-leaders"
@@ -50,6 +51,7 @@ class Leadership:
         self._replicas = replicas
         self._peers = peers
         self._now = now
+        self.roll_call = RollCall(peers)
         self._table: LeaderTable | None = None
         self._node_id = node.me.node
         self._changed: dict[Replica, None] = {}

@@ -167,6 +167,10 @@ class Service:
         led = self.leadership.of(topic_id, index)
         return led.leader, led.epoch
 
+    def when_sure(self, callback: Callable[[], None]) -> None:
+        """Call when it is sure that whoever is said to lead was alive a moment ago."""
+        self.leadership.roll_call.then(callback)
+
     def when_moved(
         self, topic: str, topic_id: UUID, index: int, callback: Callable[[], None]
     ) -> bool:

@@ -2,7 +2,8 @@
 
 Topics may be asked by name or, from version 12 on, by id; none at all means all of them (in version
 0 by an empty list, later by null). An unknown name is created first where client and broker allow it,
-and answered when it is there, so that the first answer is already the right one.
+and answered when it is there, so that the first answer is already the right one. Other brokers are
+asked first whether they are still there: a dead leader that is named once is believed for a second.
 
     1  controller, racks    2  cluster id    4  allow_auto_topic_creation    5  offline replicas
     7  leader epochs        8  authorized operations    9  flexible    10 topic ids    13 error code
@@ -39,6 +40,10 @@ Wanted = tuple[str | None, UUID]
 
 
 def handle(service: Service, call: Call, request: MetadataRequest) -> None:
+    service.when_sure(partial(_tell, service, call, request))
+
+
+def _tell(service: Service, call: Call, request: MetadataRequest) -> None:
     def reply(wanted: list[Wanted], tell: Callable[[Wanted], MetadataResponseTopic]) -> None:
         """Tell of each topic; not all in one go if they are many."""
         service.in_slices(wanted, tell, partial(_reply, service, call, request))
@@ -155,7 +160,7 @@ def _reply(
 
     def settled(is_true: bool) -> None:
         if not is_true:
-            handle(service, call, request)
+            _tell(service, call, request)
         elif len(topics) <= ENCODED_IN_LOOP_MAX:
             call.reply(response)
         else:
