@@ -1,4 +1,4 @@
-"""Whether the brokers that we are linked with still answer: asked before a client is told who leads.
+"""Whether the brokers that we are linked with still answer: asked before a client is told whom to call.
 
 A client whose leader was killed asks the next broker at once, often a moment before that broker's own
 link has ended, and would hear that the dead one leads. Clients believe it for a while: librdkafka looks

@@ -7,7 +7,10 @@ While a coordinator's place is empty, as after a crash, the question waits a lit
 once that there is none, and clients ask again; but librdkafka asks three times in half a second, and
 then waits for a change that it may never hear of (a transaction's offsets hang for ever). So it does if
 it is sent to a broker that is down: who is not heard coordinates nothing, though clients are told of it.
+And first the others are asked whether they are still there, as for Metadata.
 """
+
+from functools import partial
 
 from dmq.broker.answer import Answer, when_all
 from dmq.broker.service import Service
@@ -27,6 +30,10 @@ LOOK_EACH_MS = 100
 
 
 def handle(service: Service, call: Call, request: FindCoordinatorRequest) -> None:
+    service.when_sure(partial(_tell, service, call, request))
+
+
+def _tell(service: Service, call: Call, request: FindCoordinatorRequest) -> None:
     keys = request.coordinator_keys if call.version >= MANY_KEYS_SINCE else [request.key]
     found = [_find(service, call, key, request.key_type) for key in keys]
     when_all(found, lambda: _reply(call, [answer.get() for answer in found]))
