@@ -46,13 +46,8 @@ def take_next_step(s: State, now: int) -> None:
 
 
 def _step_to_target(s: State, now: int) -> None:
-    followers, promote_ms = leading_of(s).followers, s.settings.promote_ms
     step = membership.next_step(
-        s.me,
-        s.voters,
-        s.target,
-        lambda v: v in followers and followers[v].is_ready_to_vote(now, promote_ms),
-        s.links.is_live,
+        s.me, s.voters, s.target, lambda v: _is_ready(s, v, now), s.links.is_live
     )
     if isinstance(step, ChangeVoters):
         change_voters(s, step.voters, now)
@@ -61,6 +56,18 @@ def _step_to_target(s: State, now: int) -> None:
         heirs = [v for v in step.to if failed.get(v, now) <= now]
         if heirs:
             transfer(s, max(heirs, key=lambda v: durable_end(s, v)), now)
+
+
+def _is_ready(s: State, learner: Voter, now: int) -> bool:
+    """Whether it may vote. Who was silent is asked first what it has, and its answer makes the step."""
+    progress, settings = leading_of(s).followers.get(learner), s.settings
+    if progress is None or not progress.is_ready_to_vote(now, settings.promote_ms):
+        return False
+    if progress.has_spoken(now, settings.turn_ms):
+        return True
+    if not progress.is_owed:
+        progress.retry(now)
+    return False
 
 
 def change_voters(s: State, voters: tuple[Voter, ...], now: int) -> None:

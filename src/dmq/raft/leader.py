@@ -135,6 +135,7 @@ def on_ack(s: State, sender: Voter, message: Ack, now: int) -> None:
             advance_commit(s, now)
     if progress.is_learner:
         progress.measure_round(s.log.end, now, s.settings.turn_ms)
+        changing.take_next_step(s, now)
         reschedule(s, now)
     changing.hand_over(s, now)
 

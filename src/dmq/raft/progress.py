@@ -32,6 +32,7 @@ class Progress:
     """See the module."""
 
     __slots__ = (
+        "acked_at",
         "asked",
         "at_end_since",
         "caught_up_at",
@@ -70,6 +71,8 @@ class Progress:
         """It can't take anything before this."""
         self.caught_up_at: int | None = now
         """When it last had all that was durable here; at first we believe it of whom we hear."""
+        self.acked_at: int | None = None
+        """When it last said what it has."""
         self.at_end_since: int | None = None
         self.round_goal = start
         self.round_began = now
@@ -108,6 +111,7 @@ class Progress:
         """It lacks our beginning, so it lost whatever it once acknowledged."""
         self.pace = Pace.RESET
         self.match = NOTHING
+        self.at_end_since = None
         self._nothing_under_way(now)
 
     def retry(self, now: int) -> None:
@@ -162,7 +166,7 @@ class Progress:
     def acked(self, end: Position, now: int) -> bool:
         """It has all up to `end`; whether that is news."""
         self.follows = True
-        self.owed_since = now
+        self.acked_at = self.owed_since = now
         flying = self.flying
         while flying and flying[0] <= end:
             flying.popleft()
@@ -210,3 +214,8 @@ class Progress:
     def is_ready_to_vote(self, now: int, promote_ms: int) -> bool:
         """Whether it kept up with the end long enough to count in majorities."""
         return self.at_end_since is not None and now - self.at_end_since >= promote_ms
+
+    def has_spoken(self, now: int, turn_ms: int) -> bool:
+        """Whether what we know of it is new. Where nothing is written, or while we stood still, it may
+        have been taken out of the group and into it again, with an empty log and in the same session."""
+        return self.acked_at is not None and now - self.acked_at <= turn_ms

@@ -126,3 +126,17 @@ def test_one_slow_round_begins_the_count_anew() -> None:
     progress.measure_round(P(1, 0, 20), 1000, turn_ms=100)
     progress.measure_round(P(1, 0, 20), 1101, turn_ms=100)
     assert not progress.is_ready_to_vote(1101, promote_ms=1000)
+
+
+def test_a_learner_without_our_beginning_is_not_at_the_end() -> None:
+    progress = replicating()
+    progress.measure_round(START, 0, turn_ms=100)
+    progress.begin_reset(1000)
+    assert not progress.is_ready_to_vote(1000, promote_ms=1000)
+
+
+def test_what_was_said_long_ago_is_not_news() -> None:
+    progress = replicating()
+    progress.acked(P(1, 0, 11), 100)
+    assert progress.has_spoken(200, turn_ms=100)
+    assert not progress.has_spoken(201, turn_ms=100)
