@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from embedded.harness import Client, SlowDisk, broker_on, disk, door_of, run, un
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 from kafka.protocol.producer import ProduceResponse
 
+from dmq.broker.backlog import Backlog
 from dmq.doors.kafka import ACCEPT_REST_S
 from dmq.storage.cleaner import FlushJob
 
@@ -24,17 +26,19 @@ MIB = 1 << 20
 REQUEST_TIMED_OUT = 7
 
 
-async def send_until_slowed(client: Client, topic: str, batch: bytes, **options: Any) -> int:
-    """Send requests until the socket takes no more for a while; how many were written whole."""
-    sent = 0
-    while sent < 1000:
-        client.produce(topic, batch, **options)
-        try:
-            await asyncio.wait_for(client.writer.drain(), 0.5)
-        except TimeoutError:
-            return sent
-        sent += 1
+async def keep_sending(client: Client, send: Callable[[], None]) -> None:
+    """Far more than any bound; whoever slows it leaves it waiting."""
+    for _ in range(1000):
+        send()
+        await client.writer.drain()
     raise AssertionError("the sender was never slowed")
+
+
+async def is_slowed(sending: "asyncio.Future[None]", backlog: Backlog, least: int) -> None:
+    """The bytes in memory have reached the bound; then watch whether they go beyond."""
+    await until(lambda: backlog.byte_count >= least or sending.done(), "the bound is reached")
+    await watch(0.5)
+    assert not sending.done()
 
 
 def test_acks_0_is_slowed_while_the_disk_stands_still(tmp_path: Path, disk: SlowDisk) -> None:
@@ -44,10 +48,14 @@ def test_acks_0_is_slowed_while_the_disk_stands_still(tmp_path: Path, disk: Slow
             await client.create("t")
             disk.hold()
             batch = batches.build([bytes(MIB // 2)])
-            await send_until_slowed(client, "t", batch, acks=0)
             backlog = runtime.parts.backlog
+            sending = asyncio.ensure_future(
+                keep_sending(client, lambda: client.produce("t", batch, acks=0))
+            )
+            await is_slowed(sending, backlog, 4 * MIB)
             assert 4 * MIB <= backlog.byte_count <= 5 * MIB + len(batch)
             assert door_of(runtime).in_flight_bytes >= backlog.byte_count
+            sending.cancel()
             disk.release()
             await client.writer.drain()
             await until(lambda: backlog.count == 0, "all are durable")
@@ -78,15 +86,15 @@ def test_a_producer_that_does_not_wait_is_slowed_too(tmp_path: Path, disk: SlowD
             tickets: asyncio.Queue[Any] = asyncio.Queue()
             reading = asyncio.ensure_future(keep_reading(tickets))
 
-            async def keep_sending() -> None:
-                for _ in range(200):
-                    tickets.put_nowait(client.produce("t", batch, timeout_ms=1))
-                    await asyncio.wait_for(client.writer.drain(), 1.0)
+            def send() -> None:
+                tickets.put_nowait(client.produce("t", batch, timeout_ms=1))
 
-            with pytest.raises(TimeoutError):
-                await keep_sending()
             backlog = runtime.parts.backlog
+            sending = asyncio.ensure_future(keep_sending(client, send))
+            await is_slowed(sending, backlog, 8 * MIB)
             assert 8 * MIB < backlog.byte_count <= 10 * MIB
+            sending.cancel()
+            await until(lambda: codes, "a first answer")
             assert set(codes) == {REQUEST_TIMED_OUT}
             # Those who bring no records notice nothing.
             assert (await other.call(MetadataRequest(topics=[]), 9)).topics == []

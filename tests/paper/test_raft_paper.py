@@ -446,6 +446,9 @@ def test_6_newcomers_get_the_log_before_they_get_a_vote() -> None:
     solo.passes(solo.cluster.settings.promote_ms - 1)
     assert newcomer not in solo.core.voters
     solo.passes(1)
+    assert newcomer not in solo.core.voters, "it was silent for a second"
+    assert 4 in dict(solo.says())
+    solo.hears(4, Ack(1, P(1, 0, 0)))
     assert newcomer in solo.core.voters
 
 
