@@ -34,7 +34,7 @@ async def keep_sending(client: Client, send: Callable[[], None]) -> None:
     raise AssertionError("the sender was never slowed")
 
 
-async def is_slowed(sending: "asyncio.Future[None]", backlog: Backlog, least: int) -> None:
+async def until_slowed(sending: "asyncio.Future[None]", backlog: Backlog, least: int) -> None:
     """The bytes in memory have reached the bound; then watch whether they go beyond."""
     await until(lambda: backlog.byte_count >= least or sending.done(), "the bound is reached")
     await watch(0.5)
@@ -52,7 +52,7 @@ def test_acks_0_is_slowed_while_the_disk_stands_still(tmp_path: Path, disk: Slow
             sending = asyncio.ensure_future(
                 keep_sending(client, lambda: client.produce("t", batch, acks=0))
             )
-            await is_slowed(sending, backlog, 4 * MIB)
+            await until_slowed(sending, backlog, 4 * MIB)
             assert 4 * MIB <= backlog.byte_count <= 5 * MIB + len(batch)
             assert door_of(runtime).in_flight_bytes >= backlog.byte_count
             sending.cancel()
@@ -91,7 +91,7 @@ def test_a_producer_that_does_not_wait_is_slowed_too(tmp_path: Path, disk: SlowD
 
             backlog = runtime.parts.backlog
             sending = asyncio.ensure_future(keep_sending(client, send))
-            await is_slowed(sending, backlog, 8 * MIB)
+            await until_slowed(sending, backlog, 8 * MIB)
             assert 8 * MIB < backlog.byte_count <= 10 * MIB
             sending.cancel()
             await until(lambda: codes, "a first answer")

@@ -18,6 +18,9 @@ class FakeCall:
         self.replies: list[Any] = []
         self.connection = SimpleNamespace(door=SimpleNamespace(listener="PLAINTEXT"))
 
+    def perform(self, work: Any, *args: Any) -> None:
+        work(*args)
+
     def reply(self, message: object) -> None:
         self.replies.append(over_the_wire(self.api_key, self.version, message))
 

@@ -1,11 +1,14 @@
 """One request on one connection: what a handler gets to know, and where it leaves its answer."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from dmq.wire import registry
+
+log = logging.getLogger("dmq.door.kafka")
 
 _INFLEXIBLE = Struct(">ii")
 _FLEXIBLE = Struct(">iix")
@@ -54,6 +57,16 @@ class Call:
         self.has_flexible_header = False
         self.parts: list[Any] | None = None
         self.on_cancel: Callable[[], None] | None = None  # Called if the connection goes first.
+
+    def perform(self, work: Callable[..., None], *args: Any) -> None:
+        """Let a handler begin, or go on after a wait: what it fails over is this client's alone."""
+        try:
+            work(*args)
+        except AssertionError:
+            raise  # A broken invariant: the runtime stops the process.
+        except Exception:
+            log.exception("handler of API %d version %d failed", self.api_key, self.version)
+            self.hang_up("met an internal error")
 
     def reply(self, message: object) -> None:
         """Answer with `message` of this API's response type."""

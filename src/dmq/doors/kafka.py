@@ -319,10 +319,4 @@ class KafkaDoor:
         call.encode = handler.encode
         call.has_flexible_header = handler.is_flexible
         call.is_dispatched = True
-        try:
-            handler.handle(self.service, call, request)
-        except AssertionError:
-            raise  # A broken invariant: the runtime stops the process.
-        except Exception:
-            log.exception("handler of API %d version %d failed", call.api_key, call.version)
-            call.hang_up("met an internal error")
+        call.perform(handler.handle, self.service, call, request)

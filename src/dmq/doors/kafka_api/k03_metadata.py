@@ -40,7 +40,7 @@ Wanted = tuple[str | None, UUID]
 
 
 def handle(service: Service, call: Call, request: MetadataRequest) -> None:
-    service.when_sure(partial(_tell, service, call, request))
+    service.when_sure(partial(call.perform, _tell, service, call, request))
 
 
 def _tell(service: Service, call: Call, request: MetadataRequest) -> None:

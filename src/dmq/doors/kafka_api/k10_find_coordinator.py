@@ -30,7 +30,7 @@ LOOK_EACH_MS = 100
 
 
 def handle(service: Service, call: Call, request: FindCoordinatorRequest) -> None:
-    service.when_sure(partial(_tell, service, call, request))
+    service.when_sure(partial(call.perform, _tell, service, call, request))
 
 
 def _tell(service: Service, call: Call, request: FindCoordinatorRequest) -> None:
