@@ -134,6 +134,9 @@ class KafkaPythonMember:
             fetch_max_wait_ms=FETCH_WAIT_MS,
         )
         assert not options
+        # A leader that shared out before it knew the topic, and joins again when it does, forgets
+        # that it has joined if its poll ends meanwhile: it neither heartbeats nor reads (3.0.12).
+        assert self.consumer.partitions_for_topic(topic)
 
     def poll(self) -> list[Seen]:
         wait_ms = int(POLL_KAFKA_PYTHON_S * 1000)
