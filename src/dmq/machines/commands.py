@@ -109,7 +109,7 @@ class CreateTopics(Command[list[TopicCreated]]):
     """Create topics, each by itself.
 
     `default_replication_factor` -1: three with three or more brokers registered, else one. `usable`:
-    the brokers that may get replicas (those that are alive), None for all that are registered.
+    the brokers that are up, which lead and get replicas before others; None: all that are registered.
     """
 
     topics: tuple[NewTopic, ...]

@@ -6,9 +6,14 @@ the fewest are; the others to racks that have none of them yet, then where the f
 others, the one that takes over when the first dies (the second) is the one that stands beside it
 least often, so that a broker's leaderships don't all fall to the same successor. No dice: the same
 state gives the same placement.
+
+Brokers that are up come before those that are down, which only fill up what is missing, and are never
+first. Such a founder is merely late: it can have promised nothing yet under the name that it is
+registered with, so it begins as a voter with an empty log; and if it comes back with another disk it
+is somebody else, who learns first. The second may be down: elections leave out who is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from dmq.machines.state import BrokerLoad
 
@@ -17,7 +22,9 @@ class Placer:
     """Places partitions one after another, counting in what it placed. Lives for one command."""
 
     __slots__ = (
+        "_down",
         "_first",
+        "_live",
         "_nodes",
         "_pairs",
         "_racks",
@@ -31,16 +38,27 @@ class Placer:
         racks: Mapping[int, str | None],
         loads: Mapping[int, BrokerLoad],
         pairs: Mapping[tuple[int, ...], int],
+        live: Collection[int] | None = None,
     ) -> None:
+        """`racks`: all brokers that may get replicas. `live`: those that are up; None: all."""
         self._nodes = sorted(racks)
+        self._live = [node for node in self._nodes if live is None or node in live]
+        self._down = frozenset(self._nodes).difference(self._live)
         self._racks = racks
         self._replicas = {node: loads[node].replicas if node in loads else 0 for node in racks}
         self._first = {node: loads[node].first if node in loads else 0 for node in racks}
         self._pairs = dict(pairs)
         self.begin_topic(())
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """How many replicas a partition can have."""
         return len(self._nodes)
+
+    @property
+    def live(self) -> int:
+        """How many brokers of those are up."""
+        return len(self._live)
 
     def begin_topic(self, partitions: Iterable[tuple[int, ...]]) -> None:
         """The next partitions are of one topic, which has these already."""
@@ -56,7 +74,8 @@ class Placer:
     def place(self, count: int) -> tuple[int, ...]:
         """Brokers for the replicas of one partition, in order of preference."""
         assert 0 < count <= len(self._nodes), (count, self._nodes)
-        chosen = [min(self._nodes, key=self._first_cost)]
+        assert self._live, "somebody is up"
+        chosen = [min(self._live, key=self._first_cost)]
         while len(chosen) < count:
             chosen.append(self._next(chosen))
         if count > 2:
@@ -73,8 +92,10 @@ class Placer:
         start = self._nodes.index(chosen[0])
         rotated = self._nodes[start:] + self._nodes[:start]
 
-        def cost(node: int) -> tuple[int, int, int]:
-            return used.count(self._racks[node]), self._topic_replicas[node], self._replicas[node]
+        def cost(node: int) -> tuple[bool, int, int, int]:
+            in_rack = used.count(self._racks[node])
+            is_down = node in self._down
+            return is_down, in_rack, self._topic_replicas[node], self._replicas[node]
 
         return min((node for node in rotated if node not in chosen), key=cost)
 

@@ -63,10 +63,8 @@ class TopicCreator:
         staying = {
             node: broker.rack for node, broker in state.brokers.items() if not broker.is_leaving
         }
-        self.staying = len(staying)
-        racks = {node: rack for node, rack in staying.items() if usable is None or node in usable}
-        self.usable = tuple(racks)
-        self.placer = Placer(racks, state.loads, state.pairs)
+        self.usable = tuple(staying) if usable is None else usable
+        self.placer = Placer(staying, state.loads, state.pairs, self.usable)
         self.records: list[Record] = []
         self.partitions_left = PARTITIONS_PER_COMMAND_MAX
         self.common_forms: dict[str, str] = {}
@@ -161,16 +159,23 @@ class TopicCreator:
             )
         self.placer.begin_topic(())
         if replicas == -1:
-            replicas = default_replicas(command.default_replication_factor, self.staying)
+            replicas = default_replicas(command.default_replication_factor, self.placer.size)
         return self._place(command.default_partitions if partitions == -1 else partitions, replicas)
 
     def _place(self, partitions: int, replicas: int) -> Assignment:
         self._check_size(partitions)
-        if replicas > len(self.placer):
+        there, live = self.placer.size, self.placer.live
+        if replicas > there:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"A replication factor of {replicas} needs as many brokers; "
-                f"{self.staying} are registered, {len(self.placer)} of them can be used now.",
+                f"A replication factor of {replicas} needs as many brokers; {there} are registered.",
+            )
+        # Kafka asks for one. Without a majority nobody could be elected: it would be no use.
+        if live < (majority := replicas // 2 + 1):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"Of {replicas} replicas {majority} must be up to elect a leader; "
+                f"{live} of {there} brokers are up now.",
             )
         return tuple(self.placer.place(replicas) for _ in range(partitions))
 

@@ -211,14 +211,18 @@ def test_a_broker_that_leaves_gets_nothing_new() -> None:
     assert refused.error is not None
     assert refused.error.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert cluster.create("v", 1, 4).error is not None
+    topic = NewTopic("w", cluster.uuid(), 6, 3)
+    (created,) = cluster.do(CreateTopics((topic,), usable=(1, 2, 4)))
+    assert created.error is None
+    assert 4 not in cluster.state.loads, "nor does it fill up for one that is down"
 
 
 def test_the_default_replication_factor_counts_registered_brokers_not_live_ones() -> None:
     cluster = Cluster(3)
     topic = NewTopic("t", cluster.uuid())
-    (refused,) = cluster.do(CreateTopics((topic,), usable=(1, 2)))
-    assert refused.error is not None
-    assert refused.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    (created,) = cluster.do(CreateTopics((topic,), usable=(1, 2)))
+    assert (created.error, created.replication_factor) == (None, 3)
+    cluster = Cluster(3)
     cluster.do(UnregisterBroker(3, voters=(3,)))
     (created,) = cluster.do(CreateTopics((topic,), usable=(1, 2)))
     assert (created.error, created.replication_factor) == (None, 1)

@@ -74,3 +74,27 @@ def test_a_growing_topic_goes_on_where_it_stopped() -> None:
     place = placer(dict.fromkeys([1, 2, 3]))
     place.begin_topic([(1,), (1,), (2,)])
     assert sorted(place.place(1)[0] for _ in range(3)) == [2, 3, 3]
+
+
+def test_who_is_down_only_fills_up_and_never_comes_first() -> None:
+    racks: dict[int, str | None] = dict.fromkeys([1, 2, 3, 4, 5])
+    place = Placer(racks, {}, {}, live=[1, 2])
+    assert (place.size, place.live) == (5, 2)
+    assert {frozenset(place.place(2)) for _ in range(10)} == {frozenset((1, 2))}
+    placed = [place.place(3) for _ in range(60)]
+    assert {frozenset(one) & {1, 2} for one in placed} == {frozenset((1, 2))}
+    assert Counter(one[0] for one in placed) == {1: 30, 2: 30}
+    assert Counter(node for one in placed for node in one if node > 2) == {3: 20, 4: 20, 5: 20}
+
+
+def test_successors_are_spread_over_those_that_come_back_too() -> None:
+    place = Placer(dict.fromkeys([1, 2, 3]), {}, {}, live=[1, 2])
+    pairs = Counter(place.place(3)[:2] for _ in range(40))
+    assert pairs == {(1, 2): 10, (1, 3): 10, (2, 1): 10, (2, 3): 10}
+
+
+def test_who_is_down_fills_up_from_other_racks_first() -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "b", 3: "a", 4: "b", 5: "c"}
+    place = Placer(racks, {}, {}, live=[1, 2])
+    assert {place.place(3)[0] for _ in range(10)} == {1, 2}
+    assert {frozenset(place.place(3)) for _ in range(10)} == {frozenset((1, 2, 5))}

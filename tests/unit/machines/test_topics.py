@@ -5,6 +5,7 @@ import uuid
 import pytest
 from unit.machines.cluster_of import Cluster
 
+from dmq.errors import ErrorCode
 from dmq.machines.commands import (
     CreatePartitions,
     CreateTopics,
@@ -96,15 +97,51 @@ def test_the_default_numbers_come_with_the_command() -> None:
     assert (created.partitions, created.replication_factor) == (7, 2)
 
 
-def test_only_usable_brokers_get_replicas() -> None:
+def test_brokers_that_are_up_get_replicas_first() -> None:
     cluster = Cluster(3)
-    topics = (NewTopic("t", cluster.uuid(), 9, 1), NewTopic("u", cluster.uuid(), 1, 3))
-    created, refused = cluster.do(CreateTopics(topics, usable=(1, 3)))
-    nodes = {partition.replicas[0] for partition in cluster.state.topics["t"].partitions}
-    assert nodes == {1, 3}
-    assert created.error is None
-    assert refused.error is not None
-    assert refused.error.code.name == "INVALID_REPLICATION_FACTOR"
+    topics = (NewTopic("t", cluster.uuid(), 9, 1), NewTopic("u", cluster.uuid(), 6, 3))
+    created = cluster.do(CreateTopics(topics, usable=(1, 3)))
+    assert [topic.error for topic in created] == [None, None]
+    for topic in cluster.state.topics.values():
+        assert {partition.replicas[0] for partition in topic.partitions} == {1, 3}
+    for partition in cluster.state.topics["u"].partitions:
+        assert sorted(partition.replicas) == [1, 2, 3]
+        assert [founder.node for founder in partition.founders] == list(partition.replicas)
+
+
+def test_more_partitions_while_a_broker_is_down() -> None:
+    cluster = Cluster(3)
+    cluster.create("t", 3, 3)
+    (grown,) = cluster.do(CreatePartitions((MorePartitions("t", 5),), usable=(2, 3)))
+    assert grown.error is None
+    added = cluster.state.topics["t"].partitions[3:]
+    assert {partition.replicas[0] for partition in added} == {2, 3}
+    assert {partition.replicas[-1] for partition in added} <= {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "up", "is_made"),
+    [
+        (3, 3, (2,), False),
+        (2, 2, (1,), False),
+        (2, 1, (1,), True),
+        (5, 5, (1, 2), False),
+        (5, 5, (1, 2, 5), True),
+        (4, 4, (1, 2), False),
+        (3, 1, (), False),
+        (3, 4, (1, 2, 3), False),
+    ],
+)
+def test_without_a_majority_that_is_up_there_is_no_topic(
+    brokers: int, replicas: int, up: tuple[int, ...], is_made: bool
+) -> None:
+    cluster = Cluster(brokers)
+    topic = NewTopic("t", cluster.uuid(), 3, replicas)
+    (created,) = cluster.do(CreateTopics((topic,), usable=up))
+    assert (created.error is None) == is_made
+    if created.error is not None:
+        assert created.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+        assert not cluster.state.topics
 
 
 def test_assigned_by_hand() -> None:
