@@ -232,7 +232,9 @@ def _carry_out(
             "partitions with a single replica need their old and their new broker while they move"
         )
     try:
-        return carry_out(session, wire, plan, at_once=at_once, timeout_s=timeout_s, begun=begun)
+        return carry_out(
+            session, wire, cluster, plan, at_once=at_once, timeout_s=timeout_s, begun=begun
+        )
     except KeyboardInterrupt:
         session.output.note("moves that began go on by themselves: see `dmq cluster status`")
         raise

@@ -8,7 +8,7 @@ for its disks. Never prints.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dmq.cli.cluster_wire import ClusterWire, Move, Where
 
@@ -114,6 +114,13 @@ class Quorum:
         return sorted(member.node for member in self.members if member.is_voter)
 
 
+class Copies(NamedTuple):
+    """What the new replicas of a move have, and what they shall have, in bytes."""
+
+    copied_bytes: int | None
+    total_bytes: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """The cluster at one moment."""
@@ -149,6 +156,29 @@ class Cluster:
     def partition(self, where: Where) -> Partition | None:
         """The partition, if it exists."""
         return next((each for each in self.partitions if each.where == where), None)
+
+    def size(self, where: Where, nodes: Iterable[int]) -> int | None:
+        """The largest copy of a partition on these brokers, as far as they tell."""
+        disks = [self._disk(node) for node in nodes]
+        return max(
+            (disk.sizes[where] for disk in disks if disk and where in disk.sizes), default=None
+        )
+
+    def copies(self, move: Move) -> Copies:
+        """How far a move is."""
+        where = (move.topic, move.partition)
+        size = self.size(where, [node for node in move.replicas if node not in move.adding])
+        if size is None:
+            return Copies(None, None)
+        disks = [disk for node in move.adding if (disk := self._disk(node)) is not None]
+        copied = None
+        if len(disks) == len(move.adding):
+            copied = sum(min(disk.sizes.get(where, 0), size) for disk in disks)
+        return Copies(copied, size * len(move.adding))
+
+    def _disk(self, node: int) -> Disk | None:
+        broker = self.brokers.get(node)
+        return None if broker is None else broker.disk
 
 
 def gather(wire: ClusterWire, *, disks: bool = True) -> Cluster:
@@ -210,18 +240,24 @@ def _brokers(
 def _disk(told: Any | None) -> Disk | None:
     if told is None:
         return None
-    sizes: dict[Where, int] = {}
-    for result in told.results:
-        for topic in result.topics:
-            for each in topic.partitions:
-                if not each.is_future_key:
-                    sizes[topic.name, each.partition_index] = each.partition_size
+    sizes = partition_sizes(told)
     return Disk(
         sum(sizes.values()),
         _sum(result.total_bytes for result in told.results),
         _sum(result.usable_bytes for result in told.results),
         sizes,
     )
+
+
+def partition_sizes(told: Any) -> dict[Where, int]:
+    """By partition: its bytes, as a broker describes its disks."""
+    return {
+        (topic.name, each.partition_index): each.partition_size
+        for result in told.results
+        for topic in result.topics
+        for each in topic.partitions
+        if not each.is_future_key
+    }
 
 
 def _sum(values: Iterable[int]) -> int | None:
@@ -264,7 +300,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "leaderless": [each.as_json() for each in cluster.leaderless],
         "under_replicated": [each.as_json() for each in cluster.under_replicated],
         "not_led_by_preferred": len(cluster.not_preferred),
-        "moving": [move_json(move) for move in cluster.moves],
+        "moving": [move_json(move, cluster.copies(move)) for move in cluster.moves],
     }
 
 
@@ -284,12 +320,14 @@ def _broker_json(broker: Broker) -> dict[str, Any]:
     }
 
 
-def move_json(move: Move) -> dict[str, Any]:
-    """A move that is under way."""
+def move_json(move: Move, copies: Copies) -> dict[str, Any]:
+    """A move that is under way, and how far it is."""
     return {
         "topic": move.topic,
         "partition": move.partition,
         "replicas": move.replicas,
         "adding": move.adding,
         "removing": move.removing,
+        "copied_bytes": copies.copied_bytes,
+        "total_bytes": copies.total_bytes,
     }

@@ -9,9 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dmq.cli.cluster_copies import CopyWatch
+from dmq.cli.cluster_facts import Cluster
 from dmq.cli.cluster_wire import ClusterWire, Outcome, Where
 from dmq.cli.exits import CommandError
-from dmq.cli.output import Progress, count_of
+from dmq.cli.output import Gauge, count_of, human_size
 from dmq.cli.session import Session
 
 LOOK_AGAIN_S = 0.3
@@ -33,31 +35,35 @@ class Carried:
 def carry_out(
     session: Session,
     wire: ClusterWire,
+    cluster: Cluster,
     plan: Plan,
     *,
     at_once: int,
     timeout_s: float | None,
     begun: Plan | None = None,
 ) -> Carried:
-    """Move everything in the plan, `at_once` partitions at a time, and wait for what was `begun`
-    before too. Raises CommandError when the time is over; what was begun goes on in the cluster."""
+    """Move everything in a plan for `cluster`, `at_once` partitions at a time, and wait for what was
+    `begun` before too. Raises CommandError when the time is over; what was begun goes on."""
     carried = Carried()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     waiting = dict(plan)
     under_way = dict(begun or {})
-    with session.output.progress("moving partitions", len(plan) + len(under_way)) as progress:
+    copies = CopyWatch(wire, cluster, waiting | under_way)
+    with session.output.gauge("moving") as gauge:
         watch = _Watch(session, deadline)
         while waiting or under_way:
             free = list(waiting)[: max(0, at_once - len(under_way))]
             if free:
                 next_ones = {where: waiting.pop(where) for where in free}
-                under_way |= _begin(wire, next_ones, carried, progress)
+                under_way |= _begin(wire, next_ones, carried, copies)
             arrived = _arrived(wire, under_way)
             for where in arrived:
                 del under_way[where]
                 carried.moved.append(where)
-                progress.advance(1)
-            watch.look(len(arrived) + len(free), under_way)
+                copies.arrived(where)
+            has_grown = copies.look(under_way)
+            _show(gauge, copies, len(carried.moved), len(waiting) + len(under_way))
+            watch.look(bool(arrived or free or has_grown), under_way)
             if under_way and not arrived:
                 time.sleep(LOOK_AGAIN_S)
     return carried
@@ -81,7 +87,7 @@ def await_farewell(session: Session, wire: ClusterWire, node: int, timeout_s: fl
 
 
 def _begin(
-    wire: ClusterWire, begun: Plan, carried: Carried, progress: Progress
+    wire: ClusterWire, begun: Plan, carried: Carried, copies: CopyWatch
 ) -> dict[Where, Sequence[int]]:
     """Those of `begun` that the cluster took."""
     taken = dict(begun)
@@ -89,8 +95,18 @@ def _begin(
         if outcome.code:
             taken.pop((outcome.topic, outcome.partition), None)
             carried.refused.append(outcome)
-            progress.advance(1)
+            copies.refused((outcome.topic, outcome.partition))
     return taken
+
+
+def _show(gauge: Gauge, copies: CopyWatch, moved: int, left: int) -> None:
+    text = f"{moved:,} of {count_of(moved + left, 'partition')}"
+    copied, total = copies.copied_bytes, copies.total_bytes
+    if total:
+        text += f", {human_size(copied)} of {human_size(total)} copied"
+        gauge.show(copied, total, text)
+    else:
+        gauge.show(moved, moved + left, text)
 
 
 def _arrived(wire: ClusterWire, under_way: Mapping[Where, Sequence[int]]) -> list[Where]:
@@ -107,14 +123,14 @@ class _Watch:
         self._last = time.monotonic()
         self._has_told = False
 
-    def look(self, news: int, under_way: Mapping[Where, Sequence[int]]) -> None:
+    def look(self, has_news: bool, under_way: Mapping[Where, Sequence[int]]) -> None:
         now = time.monotonic()
         if self._deadline is not None and now > self._deadline:
             raise CommandError(
                 f"{count_of(len(under_way), 'partition')} still moving when the time was over",
                 hint="They go on by themselves: see `dmq cluster status`, or call this again.",
             )
-        if news:
+        if has_news:
             self._last, self._has_told = now, False
         elif now - self._last > QUIET_S and not self._has_told:
             self._has_told = True

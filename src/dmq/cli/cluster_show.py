@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from dmq.cli.cluster_facts import Broker, Cluster, Partition, Quorum
-from dmq.cli.output import Column, Output, count_of, human_size
+from dmq.cli.cluster_facts import Broker, Cluster, Copies, Partition, Quorum
+from dmq.cli.output import Column, Output, count_of, human_size, percent
 
 SHOWN_MAX = 20
 """Partitions in trouble that are listed; the rest are counted."""
@@ -140,12 +140,28 @@ def _show_moves(output: Output, cluster: Cluster, limit: int | None) -> None:
         return
     output.heading("Partitions moving")
     columns = [Column("partition"), Column("replicas"), Column("adding"), Column("removing")]
+    columns.append(Column("copied"))
     rows = [
-        [f"{m.topic}:{m.partition}", ids(m.replicas), ids(m.adding), ids(m.removing)]
-        for m in cluster.moves
+        [
+            f"{move.topic}:{move.partition}",
+            ids(move.replicas),
+            ids(move.adding),
+            ids(move.removing),
+            _how_far(cluster.copies(move)),
+        ]
+        for move in cluster.moves[:limit]
     ]
-    output.table(columns, rows[:limit])
-    _note_rest(output, len(rows), limit)
+    output.table(columns, rows)
+    _note_rest(output, len(cluster.moves), limit)
+
+
+def _how_far(copies: Copies) -> str | None:
+    copied, total = copies
+    if total is None:
+        return None
+    if copied is None:
+        return f"? of {human_size(total)}"
+    return f"{human_size(copied)} of {human_size(total)} ({percent(copied, total)})"
 
 
 def _note_rest(output: Output, count: int, limit: int | None) -> None:

@@ -230,15 +230,25 @@ class ClusterWire:
             for each in topic.partitions
         ]
 
-    def log_dirs(self, host: str, port: int) -> Any | None:
-        """The DescribeLogDirs response of one broker; None if it does not say."""
-        from dmq.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest
+    def log_dirs(self, host: str, port: int, wanted: Iterable[Where] | None = None) -> Any | None:
+        """The DescribeLogDirs response of one broker, for these partitions or for all; None if it
+        does not say."""
+        from dmq.wire.messages.k35_describe_log_dirs import (
+            DescribableLogDirTopic,
+            DescribeLogDirsRequest,
+        )
 
+        topics = None
+        if wanted is not None:
+            topics = [
+                DescribableLogDirTopic(name, [w[1] for w in those])
+                for name, those in _by_topic(wanted)
+            ]
         with contextlib.suppress(OSError, ProtocolError), Exchange(host, port) as exchange:
             low, high = versions_of(exchange).get(DESCRIBE_LOG_DIRS, (1, 0))
             version = min(high, registry.api(DESCRIBE_LOG_DIRS).max_version)
             if low <= version:
-                return exchange.ask(DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics=None))
+                return exchange.ask(DESCRIBE_LOG_DIRS, version, DescribeLogDirsRequest(topics))
         return None
 
     # --- changing ----------------------------------------------------------------------------

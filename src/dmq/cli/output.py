@@ -7,11 +7,14 @@ even import rich. Never decides what to say. Every command gets one `Output` in 
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
+PLAIN_EACH_S = 5.0
+"""Without a terminal a line of progress is written each time so much has passed."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -19,6 +22,12 @@ class Progress(Protocol):
     """What long work reports to."""
 
     def advance(self, count: int, size_bytes: int = 0) -> None: ...
+
+
+class Gauge(Protocol):
+    """What long work reports to that knows how far it is."""
+
+    def show(self, done: int, total: int, text: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +128,44 @@ class Output:
         with Bar(what, total, color=self.color) as bar:
             yield bar
 
+    @contextmanager
+    def gauge(self, what: str) -> Iterator[Gauge]:
+        """How far the block is, on stderr: a bar on a terminal, a line now and then elsewhere, for
+        the log of whoever runs it."""
+        if self.quiet:
+            yield _Silent()
+        elif not _is_terminal(sys.stderr):
+            yield _Lines(self, what)
+        else:
+            from dmq.cli.progress import GaugeBar
+
+            with GaugeBar(what, color=self.color) as bar:
+                yield bar
+
 
 class _Silent:
     """Progress that nobody watches."""
 
     def advance(self, count: int, size_bytes: int = 0) -> None:
         pass
+
+    def show(self, done: int, total: int, text: str) -> None:
+        pass
+
+
+class _Lines:
+    """A gauge for a log: what is over soon writes nothing."""
+
+    def __init__(self, output: Output, what: str) -> None:
+        self._output = output
+        self._what = what
+        self._next = time.monotonic() + PLAIN_EACH_S
+
+    def show(self, done: int, total: int, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + PLAIN_EACH_S
+            self._output.note(f"{self._what}: {text} ({percent(done, total)})")
 
 
 def plain_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
@@ -156,6 +197,11 @@ def human_size(size_bytes: int | float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     raise AssertionError("the last unit takes everything")
+
+
+def percent(done: int, total: int) -> str:
+    """Rounded down: 100% is all of it."""
+    return f"{100 * done // total if total else 100}%"
 
 
 def count_of(count: int, noun: str) -> str:

@@ -40,6 +40,8 @@ class FakeCluster:
         self.replicas = {where: list(nodes) for where, nodes in placed.items()}
         self.leaders = {where: nodes[0] for where, nodes in placed.items()}
         self.looks_per_move = 1
+        self.mute: set[int] = set()
+        """Those that don't tell of their disks."""
         self.refuses: dict[Where, ErrorCode] = {}
         self.log: list[tuple[Any, ...]] = []
         self._moves: dict[Where, tuple[Move, int]] = {}
@@ -115,15 +117,31 @@ class FakeCluster:
             0, 0, None, self.registered[0], 3, 48, copies[:3], observers=copies[3:]
         )
 
-    def log_dirs(self, host: str, port: int) -> DescribeLogDirsResponse:
+    def log_dirs(
+        self, host: str, port: int, wanted: Iterable[Where] | None = None
+    ) -> DescribeLogDirsResponse | None:
+        node = port - 9000
+        self.log.append(("log dirs", node, None if wanted is None else list(wanted)))
+        if node in self.mute:
+            return None
+        asked = self.replicas if wanted is None else wanted
         topics = [
-            DescribeLogDirsTopic(topic, [DescribeLogDirsPartition(index, SIZE, 0, False)])
-            for (topic, index), nodes in self.replicas.items()
-            if port - 9000 in nodes
+            DescribeLogDirsTopic(
+                where[0], [DescribeLogDirsPartition(where[1], self._size(where, node), 0, False)]
+            )
+            for where in asked
+            if node in self.replicas[where]
         ]
         return DescribeLogDirsResponse(
             results=[DescribeLogDirsResult(0, "/d", topics, total_bytes=10**9, usable_bytes=10**8)]
         )
+
+    def _size(self, where: Where, node: int) -> int:
+        """A new replica has so much of it as looks have passed."""
+        move, looks = self._moves.get(where, (None, 0))
+        if move is None or node not in move.adding:
+            return SIZE
+        return SIZE * (self.looks_per_move - looks) // self.looks_per_move
 
     def moves(self) -> list[Move]:
         found = [move for move, _ in self._moves.values()]
@@ -198,4 +216,5 @@ class FakeCluster:
         for module in ("cluster", "cluster_leaders", "partition"):
             monkeypatch.setattr(f"dmq.cli.{module}.ClusterWire", lambda session: self)
         monkeypatch.setattr("dmq.cli.cluster_moves.LOOK_AGAIN_S", 0.0)
+        monkeypatch.setattr("dmq.cli.cluster_copies.ASK_EACH_S", 0.0)
         return self

@@ -84,6 +84,25 @@ def test_a_broker_that_nobody_registered_is_shown_all_the_same(
     assert row.split()[1] == "unknown"
 
 
+def test_moves_are_shown_with_what_they_have_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=5)
+    cluster.looks_per_move = 4
+    cluster.reassign({A: [1, 4, 5], B: [3, 2, 1]})
+    cluster.moves()
+    assert run(["cluster", "status"]) == Exit.OK
+    text = capsys.readouterr().out
+    row = next(line for line in text.splitlines() if line.startswith("t:0"))
+    assert row.split()[:4] == ["t:0", "1,4,5,2,3", "4,5", "2,3"]
+    assert row.endswith("500 B of 2.0 KiB (25%)")
+    [move] = printed(capsys, "cluster", "status")["moving"]
+    assert (move["copied_bytes"], move["total_bytes"]) == (SIZE, 2 * SIZE)
+    cluster.mute = {5}
+    [move] = printed(capsys, "cluster", "status")["moving"]
+    assert (move["copied_bytes"], move["total_bytes"]) == (None, 2 * SIZE)
+
+
 # --- rebalance
 
 
@@ -103,6 +122,57 @@ def test_a_new_broker_gets_its_share(
     batches = [entry[1] for entry in cluster.log if entry[0] == "reassign"]
     assert all(len(batch) == 1 for batch in batches)
     assert printed(capsys, "cluster", "rebalance", "--dry-run")["moves"] == []
+
+
+def test_how_far_moves_are_is_told_without_a_terminal_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster(2, {A: [1], B: [1]}).serve(monkeypatch)
+    cluster.looks_per_move = 4
+    monkeypatch.setattr("dmq.cli.output.PLAIN_EACH_S", 0.0)
+    assert run(["cluster", "rebalance"]) == Exit.OK
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("moving: ")]
+    assert told == [
+        f"moving: 0 of 1 partition, {copied} B of 1000 B copied ({copied // 10}%)"
+        for copied in (250, 500, 750, 1000)
+    ] + ["moving: 1 of 1 partition, 1000 B of 1000 B copied (100%)"]
+    asked = [entry[1:] for entry in cluster.log if entry[0] == "log dirs" and entry[2] is not None]
+    assert asked
+    assert all(entry == (2, [A]) or entry == (2, [B]) for entry in asked), "only what moves"
+    assert run(["cluster", "rebalance", "--quiet"]) == Exit.OK
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_over_soon_writes_no_line_of_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three(monkeypatch, brokers=4)
+    assert run(["cluster", "rebalance"]) == Exit.OK
+    assert "moving:" not in capsys.readouterr().err
+
+
+def test_brokers_that_do_not_tell_of_their_disks_hold_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move = 5
+    cluster.mute = {4}
+    assert run(["cluster", "rebalance", "--at-once", "1"]) == Exit.OK
+    asked = [entry for entry in cluster.log if entry[:2] == ("log dirs", 4) and entry[2]]
+    assert len(asked) == 1, "and are left alone for a while"
+    assert max(sum(node in nodes for nodes in cluster.replicas.values()) for node in (1, 4)) <= 3
+
+
+@pytest.mark.parametrize("is_copying", [True, False])
+def test_a_large_partition_that_gets_on_is_no_standstill(
+    is_copying: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster(2, {A: [1], B: [1]}).serve(monkeypatch)
+    cluster.looks_per_move = 20
+    cluster.mute = set() if is_copying else {2}
+    monkeypatch.setattr("dmq.cli.cluster_moves.QUIET_S", 0.0)
+    assert run(["cluster", "rebalance"]) == Exit.OK
+    assert ("is a broker that gets a replica down?" in capsys.readouterr().err) != is_copying
 
 
 def test_what_is_refused_is_told_and_the_rest_moves(
