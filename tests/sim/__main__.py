@@ -1,8 +1,9 @@
 """`python -m tests.sim --seed N`: one run, one line per event. `--many N`: many, with figures.
 
 `--kind coordinators` runs groups and transactions. `--from` begins elsewhere, `--jobs` uses more cores,
-`--mutants` breaks the code on purpose. The exit code is 1 if a promise was broken, or if so many seeds
-did not visit every rare state that they should.
+`--mutants` breaks the code on purpose. The exit code is 1 if a promise was broken, if a seed had too
+few operations or faults to say anything, or if so many seeds did not visit every rare state that they
+should.
 """
 
 import argparse
@@ -37,7 +38,7 @@ class Total:
     reached: Counter[str] = field(default_factory=Counter)
     pairs: dict[tuple[str, str], None] = field(default_factory=dict)
     failures: list[Outcome] = field(default_factory=list)
-    weak: int = 0
+    weak: list[int] = field(default_factory=list)
     """Seeds with fewer operations or faults than a seed should have."""
 
     def add(self, outcome: Outcome) -> None:
@@ -45,7 +46,8 @@ class Total:
         self.sums.update(outcome.figures)
         self.reached.update(outcome.reached)
         self.pairs.update(dict.fromkeys(outcome.pairs))
-        self.weak += outcome.is_weak
+        if outcome.is_weak:
+            self.weak.append(outcome.seed)
         if outcome.failure:
             self.failures.append(outcome)
             print(f"seed {outcome.seed}: {outcome.failure:.600}", flush=True)
@@ -88,15 +90,16 @@ def many(count: int, first: int, jobs: int, kind: str) -> int:
                 shown = time.monotonic()
                 print(total.line(), flush=True)
     print(total.line())
-    print(f"{total.weak} seeds with too little in them")
     print("reached:", ", ".join(f"{name} {n}" for name, n in sorted(total.reached.items())))
     tame = unreached(total.reached, count, kind)
     if tame:
         print("NEVER REACHED:", ", ".join(tame))
+    if total.weak:
+        print("TOO FEW OPERATIONS OR FAULTS:", *sorted(total.weak))
     if total.failures:
         print("FAILED:", *sorted(outcome.seed for outcome in total.failures))
         print(f"replay one with: python -m tests.sim --kind {kind} --seed SEED")
-    return 1 if total.failures or tame else 0
+    return 1 if total.failures or total.weak or tame else 0
 
 
 def all_mutants(only: str | None, kind: str) -> int:

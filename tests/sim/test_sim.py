@@ -4,6 +4,7 @@ The long form is `python -m tests.sim --many 20000 --jobs 2`. A seed that fails 
 event, with `python -m tests.sim --seed SEED`.
 """
 
+import logging
 import multiprocessing
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sim import mutants
+from sim.__main__ import many
 from sim.outcome import run_seed, unreached
 from sim.swarm import draw
 from sim.world import World
@@ -36,6 +38,16 @@ def test_no_promise_is_broken() -> None:
     for outcome in outcomes:
         reached.update(outcome.reached)
     assert unreached(reached, SEEDS) == []
+
+
+def test_many_seeds_fail_when_one_has_too_little_in_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging, "disable", lambda level: None)  # It would outlast this test.
+    assert many(1, first=7, jobs=1, kind="replicas") == 0
+    monkeypatch.setattr("sim.outcome.FAULTS_MIN", 10**6)
+    assert many(1, first=7, jobs=1, kind="replicas") == 1
+    assert "TOO FEW OPERATIONS OR FAULTS: 7" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(300)
