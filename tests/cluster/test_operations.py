@@ -172,6 +172,39 @@ def test_a_broker_that_is_needed_stays(cli: Cli) -> None:
     assert 3 in [broker["broker"] for broker in cli.status()["brokers"]]
 
 
+OLDER = """
+import sys
+from dmq.broker import runtime
+from dmq.cli.main import main
+from dmq.machines.records import FeatureRange
+
+runtime.FEATURES["transaction.version"] = FeatureRange(0, 1)
+sys.exit(main())
+"""
+"""`dmq` of a version that can't run what the cluster runs."""
+
+
+def test_a_broker_that_lacks_a_feature_says_so_and_ends(
+    cluster: Cluster, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(cli, "-p", "3")
+    member = cluster.member(3)
+    words = member._command
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            member, "_command", lambda way: [sys.executable, "-c", OLDER, *words(way)[3:]]
+        )
+        cluster.kill(3)
+        cluster.restart(3, wait=False)
+        eventually(lambda: not member.is_running, "it ends by itself")
+    assert member.exit_code == Exit.FAILURE
+    assert "The cluster runs transaction.version at level 2" in member.log()
+    fill(cli, topic)
+    cluster.restart(3)
+    cluster.wait_ready(in_sync=True)
+    assert is_whole(cli, topic)
+
+
 def test_settings_reach_every_broker(cli: Cli) -> None:
     cli("config", "set", "log.retention.ms=864000001", "--brokers")
     try:

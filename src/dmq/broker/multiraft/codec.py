@@ -331,10 +331,7 @@ def encode_hello(hello: Hello) -> bytes:
         _HELLO, node, directory.bytes, hello.incarnation, hello.protocol_min, hello.protocol_max
     )  # fmt: skip
     w.blob(hello.cluster_id.encode())
-    w.put(_U16, len(hello.features))
-    for name, version in hello.features:
-        w.blob(name.encode())
-        w.put(_U16, version)
+    w.put(_U16, 0)  # Reserved, and part of version 1.
     return b"".join(w.parts)
 
 
@@ -344,7 +341,6 @@ def decode_hello(data: bytes) -> Hello:
     try:
         node, directory, incarnation, low, high = r.take(_HELLO)
         cluster_id = r.blob().decode()
-        features = tuple((r.blob().decode(), r.one(_U16)) for _ in range(r.one(_U16)))
     except (struct.error, UnicodeDecodeError) as error:
         raise ProtocolError(f"no hello: {error}") from error
-    return Hello(cluster_id, Voter(node, UUID(bytes=directory)), incarnation, low, high, features)
+    return Hello(cluster_id, Voter(node, UUID(bytes=directory)), incarnation, low, high)

@@ -20,7 +20,11 @@ class GroupKey(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """Who begins a session; said once in it, before anything else."""
+    """Who begins a session; said once in it, before anything else.
+
+    Nothing of features: whether a broker can run those of the cluster is told when it registers, which
+    it does before it serves anything. It then ends with the reason; refused here it would wait for ever.
+    """
 
     cluster_id: str
     me: Voter
@@ -28,7 +32,6 @@ class Hello(NamedTuple):
     """Rises with every start of this directory: of two processes the older one is refused."""
     protocol_min: int
     protocol_max: int
-    features: tuple[tuple[str, int], ...] = ()
 
 
 class Digest(NamedTuple):

@@ -121,7 +121,6 @@ class GroupNode:
         now: int,
         raft: RaftSettings | None = None,
         settings: NodeSettings | None = None,
-        features: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.store = store
         self.settings = settings or NodeSettings()
@@ -130,7 +129,7 @@ class GroupNode:
         self.me = Voter(node_id, store.directory_id)
         # The journal's number rises with every start, and is durable.
         versions = (PROTOCOL_MIN, PROTOCOL_MAX)
-        self.hello = Hello(cluster_id, self.me, store.seq, *versions, features)
+        self.hello = Hello(cluster_id, self.me, store.seq, *versions)
         self.links = PeerLinks(self.hello, self.settings.links, now)
         self.tables = Tables()
         self.timers = Timers()

@@ -90,7 +90,6 @@ hellos = st.builds(
     i64,
     st.integers(0, 65535),
     st.integers(0, 65535),
-    st.lists(st.tuples(st.text(max_size=9), st.integers(0, 65535)), max_size=3).map(tuple),
 )
 
 
