@@ -12,7 +12,7 @@ from scenarios.raft_cluster import Cluster, Host, Image, ListLog, Record, voter
 
 from dmq.raft.core import RaftCore
 from dmq.raft.marks import Marks
-from dmq.raft.messages import Append, Message, PreVote, PreVoteReply, Vote, VoteReply
+from dmq.raft.messages import Ack, Append, Message, PreVote, PreVoteReply, Vote, VoteReply
 from dmq.raft.quorum import NOTHING
 from dmq.raft.settings import RaftSettings
 from dmq.types import Mark, Position, Voter
@@ -164,3 +164,13 @@ class Solo:
 
     def marks(self) -> list[tuple[Any, ...]]:
         return [mark[:3] for mark in self.core.marks]
+
+
+def led(voters_count: int = 3, **log: Any) -> Solo:
+    """A leader whose mark everybody has."""
+    solo = Solo(voters_count, **log)
+    solo.leads()
+    for node in range(2, voters_count + 1):
+        solo.hears(node, Ack(solo.core.epoch, solo.core.end))
+    solo.says()
+    return solo

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from dmq.broker.answer import Answer
 from dmq.broker.host import MachineHost
 from dmq.broker.multiraft.links import PeerLinks
+from dmq.broker.multiraft.replica import Replica
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
 from dmq.errors import DmqError
@@ -167,12 +168,15 @@ class Controller:
                 since = self._well_since.get(first.node)
                 if first == self._me or since is None or now - since < wait_ms:
                     continue
-                if first in partition.replica.in_sync(now) and partition.replica.transfer(
-                    first, now
-                ):
-                    left -= 1
+                if _may_lead(partition.replica, first, now):
+                    left -= partition.replica.transfer(first, now)
                     if not left:
                         return
+
+
+def _may_lead(replica: Replica, first: Voter, now: int) -> bool:
+    """Producers wait while a leadership is handed over: not again and again for one that can't."""
+    return first in replica.in_sync(now) and not replica.core.has_failed(first, now)
 
 
 def _log_failure(command: Command[Any], done: Answer[Any]) -> None:

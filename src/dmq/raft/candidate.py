@@ -100,9 +100,13 @@ def on_vote_reply(s: State, sender: Voter, message: VoteReply, now: int) -> None
 
 
 def on_timeout_now(s: State, sender: Voter, message: TimeoutNow, now: int) -> None:
-    """The leader hands over to us: no pre-vote, its lease does not count."""
-    if s.epoch == message.epoch and s.may_stand(now) and s.is_vote_good:
+    """The leader hands over to us: no pre-vote, its lease does not count. If we can't, it is told."""
+    if s.epoch != message.epoch or s.leader != sender:
+        return
+    if s.may_stand(now) and s.is_vote_good:
         stand(s, now, is_transfer=True)
+    else:
+        s.send(sender, message)
 
 
 def peer_changed(s: State, peer: Voter, now: int) -> None:

@@ -52,8 +52,7 @@ def _step_to_target(s: State, now: int) -> None:
     if isinstance(step, ChangeVoters):
         change_voters(s, step.voters, now)
     elif isinstance(step, HandOver):
-        failed = leading_of(s).failed_heirs
-        heirs = [v for v in step.to if failed.get(v, now) <= now]
+        heirs = [v for v in step.to if not has_failed(s, v, now)]
         if heirs:
             transfer(s, max(heirs, key=lambda v: durable_end(s, v)), now)
 
@@ -113,11 +112,31 @@ def transfer(s: State, to: Voter, now: int) -> bool:
 
 
 def expire_handover(s: State, now: int) -> None:
+    handover = leading_of(s).handover
+    if handover is not None and handover.until <= now:
+        _give_up(s, handover.to, now)
+
+
+def on_handed_back(s: State, sender: Voter, message: TimeoutNow, now: int) -> None:
+    """The heir can't stand (bad disk, damage, recovering): serve again at once."""
+    handover = leading_of(s).handover
+    if message.epoch != s.epoch or handover is None or not handover.is_sent:
+        return
+    if handover.to == sender:
+        _give_up(s, sender, now)
+        take_next_step(s, now)
+        reschedule(s, now)
+
+
+def _give_up(s: State, heir: Voter, now: int) -> None:
     leading = leading_of(s)
-    if leading.handover is not None and leading.handover.until <= now:
-        rest_ms = HANDOVER_REST * s.settings.transfer_ms
-        leading.failed_heirs[leading.handover.to] = now + rest_ms
-        leading.handover = None
+    leading.failed_heirs[heir] = now + HANDOVER_REST * s.settings.transfer_ms
+    leading.handover = None
+
+
+def has_failed(s: State, heir: Voter, now: int) -> bool:
+    """Whether it did not take over lately: who has a choice chooses another, or none."""
+    return leading_of(s).failed_heirs.get(heir, now) > now
 
 
 def heir_changed(s: State, peer: Voter) -> None:

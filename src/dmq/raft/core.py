@@ -400,6 +400,7 @@ _BY_ROLE: dict[Role, dict[type, Handler]] = {
         Reset: follower.on_reset,
         Ack: leader.on_ack,
         Nack: leader.on_nack,
+        TimeoutNow: changing.on_handed_back,
     },
 }
 HANDLERS: dict[tuple[Role, type], Handler] = {

@@ -4,7 +4,7 @@ The half of `RaftCore` that changes nothing, so that the other half fits on a fe
 kept: every fact is read from the state when it is asked for.
 """
 
-from dmq.raft import leader
+from dmq.raft import changing, leader
 from dmq.raft.leading import durable_end
 from dmq.raft.marks import Marks
 from dmq.raft.state import Role, State
@@ -136,6 +136,11 @@ class Facts:
         """The ISR as the leader sees it, in replica order; () if we don't lead."""
         s = self._state
         return leader.in_sync(s, now, lag_ms) if s.leading is not None else ()
+
+    def has_failed(self, heir: Voter, now: int) -> bool:
+        """Whether this voter was to lead lately and could not; known to the leader only."""
+        s = self._state
+        return s.leading is not None and changing.has_failed(s, heir, now)
 
     def durable_count(self, p: Position) -> int:
         """How many voters have `p` durably, as the leader knows (min.insync.replicas)."""

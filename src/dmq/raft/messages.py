@@ -128,7 +128,7 @@ class Nack(NamedTuple):
 
 
 class TimeoutNow(NamedTuple):
-    """Stand at once: I hand the leadership over to you."""
+    """Stand at once: I hand the leadership over to you. Back from the heir: I can't, keep it."""
 
     epoch: int
 

@@ -6,7 +6,7 @@ unclean starts, in-sync replicas, liveness.
 
 import pytest
 from scenarios.raft_cluster import Cluster, voter
-from scenarios.raft_solo import P, Solo
+from scenarios.raft_solo import P, Solo, led
 
 from dmq.raft.messages import (
     Ack,
@@ -16,7 +16,6 @@ from dmq.raft.messages import (
     PreVoteReply,
     Refusal,
     Reset,
-    TimeoutNow,
     Vote,
     VoteReply,
 )
@@ -29,16 +28,6 @@ BASE = P(0, 0, 0)
 
 def append(epoch: int, prev: P, end: P, *marks: Mark, leader_end: P | None = None) -> Append:
     return Append(epoch, prev, marks, end, leader_end or end, BASE, wants_ack=True)
-
-
-def led(voters_count: int = 3, **log: object) -> Solo:
-    """A leader whose mark everybody has."""
-    solo = Solo(voters_count, **log)
-    solo.leads()
-    for node in range(2, voters_count + 1):
-        solo.hears(node, Ack(solo.core.epoch, solo.core.end))
-    solo.says()
-    return solo
 
 
 # --- WRITE ----------------------------------------------------------------------------------------
@@ -118,7 +107,6 @@ def test_vote_who_does_not_stand(why: str) -> None:
     solo.connect(3)
     solo.core.start(solo.now)
     solo.passes(100_000)
-    solo.hears(3, TimeoutNow(solo.core.epoch))
     assert solo.core.role is Role.FOLLOWER
 
 
@@ -330,29 +318,6 @@ def test_commit_may_run_ahead_of_the_leaders_own_disk() -> None:
 
 
 # --- CHANGE ---------------------------------------------------------------------------------------
-
-
-def test_change_a_leader_hands_over_before_it_removes_itself() -> None:
-    solo = led()
-    solo.core.set_target(solo.voters[1:], solo.now)
-    assert solo.core.voters == solo.voters
-    assert not solo.core.can_append
-    assert TimeoutNow(1) in dict(solo.says()).values()
-
-
-def test_change_an_heir_that_never_stands_does_not_stop_producers_for_ever() -> None:
-    solo = led()
-    solo.core.set_target(solo.voters[1:], solo.now)
-    solo.says()
-    transfer_ms = solo.cluster.settings.transfer_ms
-    solo.passes(transfer_ms)
-    assert not solo.core.can_append, "the other one may do better"
-    solo.passes(transfer_ms)
-    for _ in range(8):
-        assert solo.core.can_append
-        solo.passes(transfer_ms)
-    solo.passes(transfer_ms)
-    assert not solo.core.can_append, "another attempt"
 
 
 def test_change_a_renamed_voter_is_replaced_one_step_at_a_time() -> None:
@@ -891,17 +856,6 @@ def test_check_quorum_counts_who_answered_the_reminder() -> None:
     assert solo.core.is_leader
 
 
-def test_a_lease_is_void_once_the_heir_was_told() -> None:
-    solo = led()
-    assert solo.core.may_lease
-    solo.core.transfer(voter(2), solo.now)
-    assert not solo.core.may_lease
-    solo.says()
-    solo.passes(solo.cluster.settings.transfer_ms)
-    assert solo.core.can_append
-    assert not solo.core.may_lease, "what it was told may yet reach it"
-
-
 def test_an_idle_group_has_no_timer() -> None:
     solo = led()
     solo.says()
@@ -923,33 +877,3 @@ def test_a_leader_whose_disk_refused_what_it_sent_does_not_use_the_positions_aga
     unsent.host.refused()
     assert unsent.core.is_leader
     assert unsent.produces() == P(1, 0, 1)
-
-
-def test_an_heir_that_has_all_that_the_disk_took_is_told_so() -> None:
-    """A full disk hands over just when a record is being refused, again and again."""
-    solo = led()
-    solo.says()
-    solo.hears(2, Ack(1, P(1, 0, 0)))
-    solo.produces()
-    assert solo.core.transfer(voter(2), solo.now)
-    del solo.host.log.data[:]
-    solo.host.refused()
-    assert (2, TimeoutNow(1)) in solo.says()
-
-
-def test_producers_go_on_until_an_heir_has_what_is_committed() -> None:
-    """An heir that was just started, of which nothing is known, must not keep them waiting."""
-    solo = led()
-    end = solo.produces()
-    solo.says()
-    solo.hears(3, Ack(1, end))
-    solo.disconnect(2)
-    solo.connect(2)
-    assert solo.core.transfer(voter(2), solo.now)
-    assert solo.core.can_append
-    later = solo.produces()
-    solo.hears(2, Ack(1, end))
-    assert not solo.core.can_append
-    assert TimeoutNow(1) not in dict(solo.says()).values()
-    solo.hears(2, Ack(1, later))
-    assert (2, TimeoutNow(1)) in solo.says()

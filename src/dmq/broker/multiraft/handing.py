@@ -136,7 +136,7 @@ def _give(replica: Replica, better: list[Voter], now: int, *, is_hanging: bool) 
     if is_hanging:
         replica.resign(now)
     else:
-        replica.transfer(heirs[0], now)
+        replica.transfer(min(heirs, key=lambda voter: replica.core.has_failed(voter, now)), now)
 
 
 class Farewell:
@@ -158,8 +158,7 @@ class Farewell:
             if replica.is_leader and heirs:
                 self._given[replica] = None
                 if replica.core.can_append:
-                    matches = replica.core.matches()
-                    replica.transfer(max(heirs, key=lambda voter: matches[voter]), now)
+                    replica.transfer(_best(replica, heirs, now), now)
         return sum(not _is_elsewhere(r) and bool(self._heirs(r)) for r in self._given)
 
     def _heirs(self, replica: Replica) -> list[Voter]:
@@ -170,6 +169,13 @@ class Farewell:
             for voter in replica.core.voters
             if voter in links and links[voter].is_live and links[voter].sync_ms < LEAVING_MS
         ]
+
+
+def _best(replica: Replica, heirs: list[Voter], now: int) -> Voter:
+    """One that did not fail lately, and of those who has most; one that failed if there is no other:
+    what it lacked, it may have now."""
+    core, matches = replica.core, replica.core.matches()
+    return max(heirs, key=lambda voter: (not core.has_failed(voter, now), matches[voter]))
 
 
 def _is_elsewhere(replica: Replica) -> bool:

@@ -129,6 +129,41 @@ def test_full_brokers_stand_again_when_nobody_has_room_any_more() -> None:
     assert values(world.leaders[0]) == [b"a"]
 
 
+def test_a_full_disk_is_no_heir_and_holds_up_no_producers() -> None:
+    world = World(3, store=RESERVE)
+    full = world.elected()
+    produce(full, b"a")
+    world.settle()
+    fill(full)
+    world.until(lambda: not full.replica.is_leader, 3000)
+    leader = world.leader()
+    assert leader.replica.transfer(full.me, world.now), "it has all, and can be heard"
+    world.until(lambda: leader.replica.core.can_append, 100)
+    assert leader.replica.core.has_failed(full.me, world.now)
+    reply = produce(leader, b"b")
+    world.settle()
+    assert reply.code is ErrorCode.NONE
+
+
+def test_a_broker_that_stops_hands_over_to_one_with_room() -> None:
+    world = World(3, store=RESERVE)
+    leader = world.elected()
+    produce(leader, b"a")
+    world.settle()
+    # The first that it would choose, as both have the same.
+    full = min(world.others(leader), key=lambda broker: broker.number)
+    leader.replica.transfer(full.me, world.now)
+    world.until(lambda: full.replica.is_leader, 3000)
+    world.pass_time(500)
+    fill(full)
+    world.until(lambda: not full.replica.is_leader, 3000)
+    leader = world.leader()
+    world.pass_time(500)
+    world.until(lambda: leader.node.hand_over_all(world.now) == 0, 200)
+    (heir,) = world.leaders
+    assert heir not in (leader, full)
+
+
 # --- async: a change of voters is not lost with a tail --------------------------------------------
 
 ASYNC = GroupSettings(log=LogSettings(segment_bytes=1000, is_async=True, flush_ms=60_000))
