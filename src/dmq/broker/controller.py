@@ -17,7 +17,7 @@ from dmq.broker.multiraft.links import PeerLinks
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
-from dmq.errors import DmqError
+from dmq.errors import DmqError, KafkaError
 from dmq.machines.commands import ReassignmentDone, UnregisterBroker
 from dmq.machines.machine import Command
 from dmq.machines.records import Order
@@ -147,7 +147,24 @@ class Controller:
                 continue  # The last change of voters is not committed yet.
             done = finished(state, topic_id, index, core.voters)
             if done is not None:
-                self._say(("done", topic_id, index), done)
+                self._finish(partition, done)
+
+    def _finish(self, partition: Partition, done: ReassignmentDone) -> None:
+        """Say that a move is done, once it is known that nobody leads with other voters since: on our
+        word those that are left out give their logs up."""
+        asked = ("asked", done.topic_id, done.partition)
+        if asked in self._said:
+            return
+        self._said[asked] = answer = partition.newest()
+
+        def known(newest: Answer[None]) -> None:
+            try:
+                newest.get()
+            except KafkaError:
+                return  # Whoever leads now says it.
+            self._say(("done", done.topic_id, done.partition), done)
+
+        answer.on_done(known)
 
     def _say(self, key: tuple[Any, ...], command: Command[Any]) -> None:
         if key not in self._said:
