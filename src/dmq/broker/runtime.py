@@ -360,11 +360,21 @@ class Runtime:
         return record is not None and record.epoch >= self.service.broker_epoch
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Poll: this happens once in a broker's life, and what is awaited has many causes."""
+        """Poll: this happens once in a broker's life, and what is awaited has many causes.
+
+        Raises KafkaError if we are taken out of the cluster meanwhile: nobody would tell us more.
+        """
         told_at = self._loop.time() + TELL_S
         while not condition():
             if self.failure is not None:
                 raise self.failure
+            self.farewell.tick()
+            if self.stopped.is_set():
+                raise KafkaError(
+                    ErrorCode.BROKER_ID_NOT_REGISTERED,
+                    "this broker was taken out of its cluster while it started. To take part again it "
+                    "joins with an empty data directory",
+                )
             if self._loop.time() >= told_at:
                 told_at += TELL_S
                 log.info("still %s", what)

@@ -11,7 +11,7 @@ from sim.notes import Note
 
 from dmq.broker.answer import Answer
 from dmq.broker.peers import Address, Handler, LinkWatcher, PeerError
-from dmq.errors import DmqError, ErrorCode, KafkaError
+from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
 
 if TYPE_CHECKING:
     from sim.process import Broker
@@ -85,7 +85,7 @@ class SimPeers:
     def receive(self, node: int, session: int, note: Note) -> None:
         """Raises ProtocolError."""
         if note.verb:
-            answer = self._handlers[note.verb](node, note.body)
+            answer = self._handle(node, note)
             if note.number:
                 answer.on_done(lambda done: self._reply(node, session, note.number, done))
             return
@@ -96,6 +96,17 @@ class SimPeers:
             waiting.resolve(note.body)
         else:
             waiting.fail(KafkaError(note.code, note.text))
+
+    def _handle(self, node: int, note: Note) -> Answer[bytes]:
+        """Raises ProtocolError; any other error is the answer."""
+        answer: Answer[bytes] = Answer()
+        try:
+            return self._handlers[note.verb](node, note.body)
+        except ProtocolError:
+            raise
+        except DmqError as error:
+            answer.fail(error)
+        return answer
 
     def _reply(self, node: int, session: int, number: int, done: Answer[bytes]) -> None:
         try:

@@ -1,0 +1,7 @@
+"""Whole brokers in a simulated cluster: the metadata are a Raft group of theirs, and no oracle's.
+
+world.py     the run: founding, load and faults, healing, and what must be true at the end
+process.py   one broker, put together and driven as the runtime does
+clients.py   who creates, moves, deletes and elects, and who writes
+truths.py    what was promised to them, and what every broker must agree on
+"""
