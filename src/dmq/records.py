@@ -273,6 +273,21 @@ def build_batch(
     return batch
 
 
+def filler(start: int, stop: int, epoch: int) -> bytes:
+    """A batch without records in the place of those that compaction took away, or that are lost."""
+    batch = bytearray(HEADER_SIZE)
+    length, delta = HEADER_SIZE - LENGTH_OVERHEAD, stop - start - 1
+    times = (NO_TIMESTAMP, NO_TIMESTAMP)
+    HEADER.pack_into(
+        batch, 0, start, length, epoch, MAGIC, 0, 0, delta, *times, -1, -1, NO_SEQUENCE, 0
+    )
+    crc = crc32c(memoryview(batch)[CRC_START:])
+    HEADER.pack_into(
+        batch, 0, start, length, epoch, MAGIC, crc, 0, delta, *times, -1, -1, NO_SEQUENCE, 0
+    )
+    return bytes(batch)
+
+
 def _write_varint(out: bytearray, value: int) -> None:
     zigzag = (value << 1) ^ (value >> 63)
     while zigzag > 0x7F:

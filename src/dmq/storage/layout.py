@@ -9,7 +9,7 @@ is a layout with what its caller has said since.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from dmq.errors import FatalStorageError, StorageError
@@ -28,6 +28,9 @@ from dmq.storage.segment import (
 )
 from dmq.storage.turn import Fact, Turn
 from dmq.types import Mark, Position
+
+if TYPE_CHECKING:
+    from dmq.storage.salvage import Salvaged
 
 LOGS = "logs"
 RESERVE_BYTES_MAX = 16 * 1024 * 1024
@@ -83,7 +86,7 @@ class LayoutHost(Protocol):
     def mark_unsynced(self, log: Any, now: int) -> None: ...
 
 
-BATCH, MARK, CUT, START, SWAP, MODE, RESET = range(7)
+BATCH, MARK, CUT, START, SWAP, MODE, RESET, ADOPT = range(8)
 """Kinds of operations."""
 _BEGIN = (
     "",
@@ -93,6 +96,7 @@ _BEGIN = (
     "_begin_swap",
     "_begin_mode",
     "_begin_reset",
+    "_begin_adopt",
 )
 """The methods that turn an operation into items and files."""
 
@@ -117,6 +121,7 @@ class Layout:
         "damage",
         "directory_changed",
         "flushed_base",
+        "gaps",
         "is_async",
         "is_recovering",
         "life",
@@ -164,6 +169,8 @@ class Layout:
         self.cut_count = 0
         self.life = 0
         """Rises with every reset: a flush of a former life says nothing about this one."""
+        self.gaps: tuple[tuple[int, int], ...] = ()
+        """Offsets that were in bad bytes when this process gave those up, each from and to before."""
 
     @property
     def directory(self) -> str:
@@ -179,6 +186,10 @@ class Layout:
     def swap_name(self, base: int) -> str:
         """Where compaction puts the file that is to replace the segment `base`."""
         return f"{self.directory}/{base:020d}.swap"
+
+    def salvage_name(self, base: int) -> str:
+        """Where the good bytes of a damaged segment are put together."""
+        return f"{self.directory}/{base:020d}.salvage.swap"
 
     def open_segment(self, segment: Segment) -> File:
         return self._host.pool.get(segment)
@@ -456,6 +467,34 @@ class Layout:
         self.flushed_base = log_start
         begun = self._begun
         begun.marks, begun.log_start, begun.end_offset = Marks((base,)), log_start, log_start
+        turn.body.add(items.encode_state(self.snapshot(items.OWN_TIME)))
+        turn.facts.append(Fact(self.uid, items.OWN_TIME))
+
+    def _begin_adopt(self, turn: Turn, found: "Salvaged") -> None:
+        """Files without bad bytes take the places of damaged ones: those are given up.
+
+        They do before the turn is durable. After a crash in between they lack bytes that the
+        journal knows of, which is damage as before.
+        """
+        files = self._host.pool.files
+        is_fit = found.life == self.life and found.cut_count == self.cut_count
+        is_fit = is_fit and all(segment in found.synced for segment in self.unsynced)
+        for old, state in found.files:
+            if not is_fit or old not in self.segments_list:
+                files.unlink(self.salvage_name(old.base))
+                continue
+            self._host.pool.unlink_indexes(old)
+            files.rename(self.salvage_name(old.base), old.name())
+            new = Segment(self.directory, state)
+            self.segments_list[self.segments_list.index(old)] = new
+        if not is_fit:
+            return
+        self.unsynced.clear()
+        self.damage, self.gaps = (), found.gaps
+        self.safe_end = self._begun.end_offset
+        self.flushed_base = self.segments_list[-1].base
+        self.life += 1
+        turn.sync_first[self.directory] = None
         turn.body.add(items.encode_state(self.snapshot(items.OWN_TIME)))
         turn.facts.append(Fact(self.uid, items.OWN_TIME))
 

@@ -14,7 +14,7 @@ import errno
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dmq.errors import ErrorCode, FatalStorageError, KafkaError, StorageError
 from dmq.raft.marks import Marks
@@ -23,6 +23,7 @@ from dmq.storage import items, reading
 from dmq.storage.files import Buffer, Files
 from dmq.storage.items import BATCH_ITEM, Damage
 from dmq.storage.layout import (
+    ADOPT,
     BATCH,
     CUT,
     LOGS,
@@ -40,6 +41,9 @@ from dmq.storage.reading import FileSlice, FoundBatch
 from dmq.storage.segment import BadBatchError, Segment, SegmentReader
 from dmq.storage.turn import Refusal, Turn
 from dmq.types import Mark, Position, Voter
+
+if TYPE_CHECKING:
+    from dmq.storage.salvage import Salvaged
 
 __all__ = ["LOGS", "FileSlice", "FoundBatch", "Log", "LogSettings", "SegmentInfo", "SwapJob"]
 
@@ -339,6 +343,16 @@ class Log(Layout):
     def stage_swap(self, swap: items.Swap) -> None:
         """The swap file has its durable name."""
         self._stage((SWAP, swap))
+
+    def adopt(self, found: "Salvaged") -> None:
+        """Stage: go on with what was salvaged of a damaged log, without the rest."""
+        self._ops = [op for op in self._ops if op[0] != SWAP]  # Their files are of damaged ones.
+        self._stage((ADOPT, found))
+
+    @property
+    def may_salvage(self) -> bool:
+        """Whether what is damaged is all in the files, and nobody has salvaged it yet."""
+        return not any(op[0] in (BATCH, ADOPT) for op in self._ops)
 
     def _hide_cut(self) -> None:
         """What lies beyond a staged cut is in the files still, and no part of the log any more."""

@@ -197,8 +197,15 @@ class SegmentFiles:
 
     def unlink(self, segment: Segment) -> None:
         """Remove log and indexes; readers in flight keep what they have."""
+        self._unlink(segment, "log", "index", "timeindex")
+
+    def unlink_indexes(self, segment: Segment) -> None:
+        """Remove indexes of a log that is replaced."""
+        self._unlink(segment, "index", "timeindex")
+
+    def _unlink(self, segment: Segment, *suffixes: str) -> None:
         self.forget(segment)
-        for suffix in ("log", "index", "timeindex"):
+        for suffix in suffixes:
             name = segment.name(suffix)
             if self.files.exists(name):
                 self.files.unlink(name)

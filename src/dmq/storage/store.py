@@ -9,7 +9,7 @@ One turn at a time; meanwhile the logs stage the next. No clock: `now` in ms is 
 only caller besides tests is the broker. A FatalStorageError from anywhere must stop the process.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
@@ -25,6 +25,7 @@ from dmq.storage.log import Log, LogSettings, SwapJob
 from dmq.storage.meta import Meta
 from dmq.storage.quarantine import Quarantine
 from dmq.storage.replay import Report
+from dmq.storage.salvage import SalvageJob
 from dmq.storage.segment import SegmentFiles, save_index
 from dmq.storage.turn import Fact, Turn
 from dmq.types import Mark, Position, Voter
@@ -83,6 +84,7 @@ class Store:
         self._is_cover_due = False
         self._space_checked_at: int | None = None
         self._jobs: list[Job] = []
+        self._salvaging: dict[Log, Callable[[OSError], None]] = {}
         self._turn_bytes_max = settings.turn_bytes_max
         self.late_bytes_min = settings.late_bytes_min
 
@@ -252,6 +254,26 @@ class Store:
     def add_job(self, job: Job) -> None:
         self._jobs.append(job)
 
+    def salvage(self, log: Log, on_failed: Callable[[OSError], None]) -> None:
+        """Put the good bytes of a damaged log together, give up the rest; between turns.
+
+        Takes a while: it is done when the log is not damaged any more. May be asked for again.
+        """
+        assert self._turn is None
+        if log not in self._salvaging and log.may_salvage:
+            self._salvaging[log] = on_failed
+            self.add_job(SalvageJob(self._files, log))
+
+    def _salvaged(self, job: SalvageJob) -> None:
+        log = job.log
+        on_failed = self._salvaging.pop(log)
+        if log.is_dropped:
+            return
+        if job.found is not None:
+            log.adopt(job.found)
+        elif job.error is not None:
+            on_failed(job.error)
+
     # ---- the turn
 
     def has_work(self) -> bool:
@@ -370,6 +392,8 @@ class Store:
             self._cleaner.done(job)
         elif isinstance(job, SwapJob) and job.is_current():
             job.log.stage_swap(job.swap)
+        elif isinstance(job, SalvageJob):
+            self._salvaged(job)
 
     def has_jobs(self) -> bool:
         """Whether `maintain` has something at once."""

@@ -25,9 +25,9 @@ from dmq.records import (
     LENGTH_OVERHEAD,
     MAGIC,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     build_batch,
     check_crc,
+    filler,
     iterate,
     read_header,
     scan,
@@ -162,18 +162,3 @@ def clip(batch: Batch, start: int) -> bytes:
             last_offset=batch.next - 1,
         )
     )
-
-
-def filler(start: int, stop: int, epoch: int) -> bytes:
-    """A batch without records in the place of those that compaction took away."""
-    batch = bytearray(HEADER_SIZE)
-    length, delta = HEADER_SIZE - LENGTH_OVERHEAD, stop - start - 1
-    times = (NO_TIMESTAMP, NO_TIMESTAMP)
-    HEADER.pack_into(
-        batch, 0, start, length, epoch, MAGIC, 0, 0, delta, *times, -1, -1, NO_SEQUENCE, 0
-    )
-    crc = crc32c(memoryview(batch)[CRC_START:])
-    HEADER.pack_into(
-        batch, 0, start, length, epoch, MAGIC, crc, 0, delta, *times, -1, -1, NO_SEQUENCE, 0
-    )
-    return bytes(batch)

@@ -8,6 +8,7 @@ with each group lies here too. Never touches a clock, a socket or another group.
 The base of `Replica`, apart from it so that both fit on a few screens. Called by node.py.
 """
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,6 +33,8 @@ from dmq.storage.reading import segment_at
 from dmq.storage.segment import BadBatchError
 from dmq.storage.store import Store
 from dmq.types import Mark, Position, Voter
+
+logger = logging.getLogger("dmq.broker")
 
 BLANK = Mark(0, 0, 0, (), 0)
 """Stands first in the log of a new learner, which has no mark yet: a store's log must have one."""
@@ -161,6 +164,7 @@ class Driven:
         "me",
         "memory",
         "observers",
+        "order",
         "our_tags",
         "piece",
         "settings",
@@ -222,6 +226,8 @@ class Driven:
         self.is_retired = False
         self.is_lost = False
         """The log can't even be cut; nothing is taken until the replica begins again."""
+        self.order: int | None = None
+        """From this epoch on we are to lead alone, as soon as our damaged log is whole again."""
         self.was_leader = False
         self.watch: Watch | None = None
         self.book: Book | None = None
@@ -399,16 +405,26 @@ class Driven:
         can't in this epoch any more, for a crash came between or an election took it; then the
         order must be given anew, with a greater epoch. Nor can we begin an empty log if we had
         another one once: then it is not true that nobody has anything.
+
+        A damaged log is made whole first, of what its files have; a crash before that is durable
+        finds the damage, and the order, again.
         """
         core = self.core
         if leader != self.me:
+            self.order = None
             self.bar(epoch, now)
             return True
-        if core.end.epoch >= epoch or core.is_obeying:
+        if core.end.epoch >= epoch or core.is_obeying or self.order == epoch:
             return True
         if core.epoch >= epoch or (self.memory and not core.voters):
             return False
-        self.recover(epoch, now)
+        self.note_damage(StorageError("found by a reader"), now)
+        if not core.is_damaged:
+            self.recover(epoch, now)
+            return True
+        self.order = epoch
+        self._host.damaged(self)
+        self._host.touched(self, now)
         return True
 
     # ---- the log
@@ -536,9 +552,23 @@ class Driven:
         self.core.repaired(now)
         self.count("repaired")
         self._perform(now)
+        self._obey(now)
         if self.watch is not None:
             self.watch.moved()  # It may have waited for these bytes, and nothing else need move.
         self._host.touched(self, now)
+
+    def _obey(self, now: int) -> None:
+        """The log that an operator ordered us to go on with is whole, or as whole as it can be."""
+        epoch, self.order = self.order, None
+        if epoch is None or self.core.epoch >= epoch:
+            return
+        if self.log.gaps:
+            logger.error("%r goes on without the offsets %s", self, _spans(self.log.gaps))
+        self.recover(epoch, now)
+
+
+def _spans(gaps: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(f"{start} to {stop - 1}" for start, stop in gaps)
 
 
 def bad_bytes(log: Log, offset: int) -> Damage:

@@ -14,8 +14,13 @@ What can't be repaired: a range whose bytes have another length at the leader, b
 one side only; one that has every offset in fewer bytes than the journal knows, because compaction ran
 here and a rotten journal lost that; one of whose end compaction left the leader nothing; one that the
 leader has trimmed. Then the replica begins again with an empty log, and keeps its promises meanwhile.
-Called by node.py.
+
+Unless an operator ordered that this log is what the group goes on with: then nobody is asked twice, and
+what nobody has is given up (storage/salvage.py). Called by node.py.
 """
+
+import logging
+from functools import partial
 
 from dmq.broker.multiraft import cargo
 from dmq.broker.multiraft.frames import RangeReply, RangeRequest
@@ -29,6 +34,8 @@ from dmq.storage.items import Damage
 from dmq.storage.segment import BadBatchError, Segment, walk
 from dmq.storage.store import Store
 from dmq.types import Position, Voter
+
+logger = logging.getLogger("dmq.broker")
 
 ASK_AGAIN_MS = 1000
 """A peer that gave no answer for so long is followed by the next one."""
@@ -48,6 +55,7 @@ class _Range:
         "segment",
         "stop",
         "stop_byte",
+        "vain",
     )
 
     def __init__(self, damage: Damage, segment: Segment, byte: int, offset: int, stop: int) -> None:
@@ -64,6 +72,8 @@ class _Range:
         """Whether `stop` is the segment's end."""
         self.asked: Voter | None = None
         self.asked_at: int | None = None
+        self.vain: dict[Voter, None] = {}
+        """Who was asked for this, and gave nothing."""
 
 
 class Repairs:
@@ -73,6 +83,8 @@ class Repairs:
         self._store = store
         self._ranges: dict[Replica, _Range | None] = {}
         self._lost: dict[Replica, None] = {}
+        self._salvaged_at: dict[Replica, int] = {}
+        """When what is left of a log was last to be put together, by an operator's order."""
 
     def add(self, replica: Replica) -> None:
         self._ranges.setdefault(replica, None)
@@ -80,6 +92,7 @@ class Repairs:
     def forget(self, replica: Replica) -> None:
         self._ranges.pop(replica, None)
         self._lost.pop(replica, None)
+        self._salvaged_at.pop(replica, None)
 
     def give_up(self, replica: Replica) -> None:
         """Nothing can be done for this log."""
@@ -100,6 +113,7 @@ class Repairs:
             for found in self._ranges.values()
             if found is not None and found.asked_at is not None
         ]
+        moments += [at + ASK_AGAIN_MS for at in self._salvaged_at.values()]
         return min(moments, default=None)
 
     def ask(self, links: PeerLinks, sender: Sender, now: int) -> list[Replica]:
@@ -108,12 +122,19 @@ class Repairs:
             return []
         whole = []
         for replica in list(self._ranges):
-            if not replica.log.is_damaged:  # A reset replaced it.
+            if not replica.log.is_damaged:  # A reset replaced it, or the order was obeyed.
                 del self._ranges[replica]
+                if self._salvaged_at.pop(replica, None) is not None:
+                    self._store.request_flush(replica.log)  # It may have waited for one.
                 if replica.core.is_damaged:
                     whole.append(replica)
                 continue
-            if self._look_for(replica, now):
+            is_wanting = self._look_for(replica, now)
+            if replica.order is not None and not (
+                is_wanting and self._has_hope(replica, links, now)
+            ):
+                self._salvage(replica, now)
+            elif is_wanting:
                 self._ask_one(replica, links, sender, now)
             elif not replica.log.damage:
                 self._ranges.pop(replica, None)
@@ -132,9 +153,29 @@ class Repairs:
             return True
         if not found.is_all:
             self._part(replica, now)
-        elif replica.core.leader is not None:
+        elif replica.core.leader not in (None, replica.me) and replica.order is None:
             self.give_up(replica)  # No offset is missing, only bytes: nobody can send them.
         return False
+
+    def _has_hope(self, replica: Replica, links: PeerLinks, now: int) -> bool:
+        """Whether somebody can be asked for what is missing, and was not asked in vain."""
+        found = self._ranges[replica]
+        assert found is not None
+        if found.asked is not None and found.asked_at is not None:
+            if now - found.asked_at < ASK_AGAIN_MS:
+                return True
+            found.vain[found.asked] = None
+        return any(
+            voter != replica.me and voter not in found.vain and links.open_link(voter) is not None
+            for voter in replica.core.voters
+        )
+
+    def _salvage(self, replica: Replica, now: int) -> None:
+        """By an operator's order we go on with what is good here."""
+        at = self._salvaged_at.get(replica)
+        if at is None or now - at >= ASK_AGAIN_MS:
+            self._salvaged_at[replica] = now
+            self._store.salvage(replica.log, partial(_tell_of_failure, replica))
 
     def _part(self, replica: Replica, now: int) -> None:
         """The first bad byte lies beyond what our log and the leader's have in common."""
@@ -219,6 +260,7 @@ class Repairs:
         except OSError:
             return False  # The disk is full; asked again later.
         found.byte, found.offset, found.asked_at = byte, reply.stop, None
+        found.vain.clear()
         if found.offset < found.stop:
             return False
         if not found.is_all:
@@ -230,7 +272,7 @@ class Repairs:
         """These bytes don't fit into ours. Others are asked in their turn, unless it is the leader:
         it is from there that we would get the log anew."""
         replica.count("repair of another length")
-        if peer == replica.core.leader:
+        if peer == replica.core.leader and replica.order is None:
             self.give_up(replica)
 
     def _shorten(self, replica: Replica, found: _Range) -> None:
@@ -278,6 +320,10 @@ def _good_part(file: File, end: int, base: int, marks: Marks) -> tuple[int, int]
     except (BadBatchError, ProtocolError):
         pass  # Good up to here.
     return byte, offset
+
+
+def _tell_of_failure(replica: Replica, error: OSError) -> None:
+    logger.error("%r can't go on with what is good of its log, as was ordered: %s", replica, error)
 
 
 def _source(replica: Replica, links: PeerLinks, last: Voter | None) -> Link | None:

@@ -8,7 +8,7 @@ from dmq.broker.multiraft import cargo
 from dmq.broker.multiraft.frames import RangeReply
 from dmq.errors import StorageError
 from dmq.raft.state import Role
-from dmq.records import scan
+from dmq.records import filler, scan
 
 
 def filled(count: int = 12) -> tuple[World, Broker]:
@@ -268,7 +268,7 @@ def test_a_log_of_another_length_at_the_leader_begins_again() -> None:
     file = bad.disk.open(segment.name())
     raw = file.read_at(0, segment.size)
     (_, first), (at, second), *_ = scan(raw)
-    short = cargo.filler(first.base_offset, second.next_offset, first.leader_epoch)
+    short = filler(first.base_offset, second.next_offset, first.leader_epoch)
     kept = short + raw[at + second.size :]
     file.write_at(0, [kept])
     file.cut(len(kept))
@@ -292,7 +292,7 @@ def test_a_compacted_file_that_the_journal_does_not_know_of_begins_again() -> No
     bad.kill()
     file = bad.disk.open(first.name())
     file.cut(0)
-    file.write_at(0, [cargo.filler(first.base, second.base, epoch)])
+    file.write_at(0, [filler(first.base, second.base, epoch)])
     file.sync()
     bad.restart()
     world.reopen(bad)
