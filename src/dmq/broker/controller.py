@@ -87,7 +87,7 @@ class Controller:
 
     def _obey(self, partition: Partition, order: Order, now: int) -> None:
         """An operator said who goes on with this partition alone."""
-        if not partition.replica.ordered(order.leader, order.epoch, now):
+        if not partition.replica.ordered(order.leader, order.epoch, now, order.epoch_seen):
             log.warning(
                 "%r can't lead from epoch %d on, as was ordered: order it again",
                 partition,

@@ -4,14 +4,15 @@ A preferred election asks the partition's leader, wherever it is, to hand over t
 replicas, and is done when the table of leaders says so. Many are asked at once, each by itself.
 An unclean one is an operator's order, for a partition that too few of its voters are left of: the best
 survivor goes on alone, from an epoch that the metadata remember; records that only the lost had are lost.
-If every replica can be asked and none has a log, all of it is lost, and one of them begins anew.
+If every replica can be asked and none has a log, all of it is lost, and one of them begins anew. When no
+order is given at all is told in survivors.py.
 """
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from dmq.broker.answer import Answer, when_all
@@ -19,23 +20,22 @@ from dmq.broker.elections import PREFERRED, Elected
 from dmq.broker.leadership import Leadership
 from dmq.broker.peers import Peers
 from dmq.broker.replicas import Replicas
+from dmq.broker.survivors import Account, account, choose, decode, encode, epoch_seen
 from dmq.broker.timers import Timers
-from dmq.errors import DmqError, ErrorCode, ProtocolError
+from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
 from dmq.machines.commands import Done, RecoverPartition
+from dmq.machines.records import EPOCH_LEAP
 from dmq.machines.state import ClusterState, PartitionState
-from dmq.types import NO_LEADER, Position, Voter
+from dmq.types import NO_LEADER
 
 log = logging.getLogger("dmq.broker")
 
-TRANSFER, POSITION = "transfer", "position"
+TRANSFER, ACCOUNT = "transfer", "account"
 """Verbs between brokers."""
-EPOCH_LEAP = 1000
-"""Those who are lost may have held elections that no survivor heard of; not so many."""
-_BODY = struct.Struct(">16sIi")  # topic, partition, node
-_POSITION = struct.Struct(">i16siiiq")  # node, directory, epoch; the end of the log
+SURVEY_MS = 10_000
+"""Who has not answered for so long can't be asked."""
+_BODY = struct.Struct(">16sIi")  # topic, partition, node; or whether to wait for an order
 _YES, _NO = b"\x01", b"\x00"
-NO_EPOCH = -1
-"""Where the end of a log is that is not there."""
 
 
 class Submit(Protocol):
@@ -66,7 +66,7 @@ class Electing:
         self._submit = submit
         if peers is not None:
             peers.serve(TRANSFER, self._serve)
-            peers.serve(POSITION, self._tell_position)
+            peers.serve(ACCOUNT, self._tell_account)
 
     def elect(
         self, kind: int, partitions: list[tuple[str, int]] | None, timeout_ms: int
@@ -117,7 +117,12 @@ class Electing:
         timeout_ms: int,
     ) -> Answer[Elected]:
         first = placed.replicas[0]
-        handover = _Handover(self._leadership, (topic_id, index), first, Elected(name, index))
+        late = (
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"Broker {first} is not up, or not in sync.",
+        )
+        success = Elected(name, index)
+        handover = _Handover(self._leadership, (topic_id, index), first, success, late)
         body = _BODY.pack(topic_id.bytes, index, first)
         if leader == self._node_id:
             asked = self._serve(self._node_id, body)
@@ -135,55 +140,47 @@ class Electing:
     def _save(
         self, name: str, topic_id: UUID, index: int, placed: PartitionState, timeout_ms: int
     ) -> Answer[Elected]:
-        """Let the best survivor go on alone: whoever of those that can be asked has most."""
-        body = _BODY.pack(topic_id.bytes, index, 0)
-        asked: list[Answer[bytes]] = []
-        for node in placed.members:
+        """Let the best survivor go on alone: whoever of those that can be asked has most.
+
+        They are asked twice: what they say the second time they stand by until the order comes.
+        """
+        rescue = _Rescue(self, Elected(name, index), (topic_id, index), placed, timeout_ms)
+        rescue.begin()
+        return rescue.answer
+
+    def survey(
+        self, nodes: Iterable[int], key: tuple[UUID, int], timeout_ms: int, *, is_held: bool
+    ) -> dict[int, Answer[bytes]]:
+        """Ask those of these brokers that can be asked for an account of their replica."""
+        body = _BODY.pack(key[0].bytes, key[1], int(is_held))
+        asked: dict[int, Answer[bytes]] = {}
+        for node in nodes:
             if node == self._node_id:
-                asked.append(self._tell_position(node, body))
+                asked[node] = self._tell_account(node, body)
             elif self._peers is not None and node in self._peers.linked():
-                asked.append(self._peers.call(node, POSITION, body, timeout_ms))
-        answer: Answer[Elected] = Answer()
-        result = Elected(name, index)
+                asked[node] = self._peers.call(node, ACCOUNT, body, min(timeout_ms, SURVEY_MS))
+        return asked
 
-        def told() -> None:
-            best = _best(asked, placed)
-            if best is None:
-                code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-                text = "No replica that has a log of it can be reached."
-                answer.resolve(result._replace(code=code, message=text))
-                return
-            order = RecoverPartition(topic_id, index, best.voter, best.epoch_seen + EPOCH_LEAP)
-            log.warning(
-                "%s-%d goes on with what broker %d has, up to offset %d, by an operator's order",
-                name,
-                index,
-                best.voter.node,
-                best.end.offset,
-            )
-            self._submit(order).on_done(partial(ordered, best.voter.node))
+    def give_order(self, order: RecoverPartition) -> Answer[Done]:
+        return self._submit(order)
 
-        def ordered(heir: int, done: Answer[Done]) -> None:
-            try:
-                done.get()
-            except DmqError as error:
-                answer.resolve(result._replace(code=error.code, message=str(error)))
-                return
-            handover = _Handover(self._leadership, (topic_id, index), heir, result)
-            handover.asked(Answer.of(_YES))
-            handover.answer.on_done(answer.follow)
-            if not handover.answer.is_done:
-                self._timers.at(self._now() + max(timeout_ms, 1), handover.give_up)
+    def await_heir(
+        self, key: tuple[UUID, int], heir: int, success: Elected, timeout_ms: int
+    ) -> Answer[Elected]:
+        """An order was given: wait for it to be obeyed."""
+        late = ErrorCode.REQUEST_TIMED_OUT, f"Ordered; broker {heir} does not lead yet."
+        handover = _Handover(self._leadership, key, heir, success, late)
+        handover.asked(Answer.of(_YES))
+        if not handover.answer.is_done:
+            self._timers.at(self._now() + max(timeout_ms, 1), handover.give_up)
+        return handover.answer
 
-        when_all(asked, told)
-        return answer
-
-    def _tell_position(self, node: int, body: bytes) -> Answer[bytes]:
-        """How much of a partition we have, to NO_EPOCH if we never had a log of it. Raises
+    def _tell_account(self, node: int, body: bytes) -> Answer[bytes]:
+        """What we have of a partition; nothing if we never had a replica of it. Raises
         ProtocolError."""
         if len(body) != _BODY.size:
             raise ProtocolError(f"{len(body)} bytes name no partition")
-        raw, index, _ = _BODY.unpack(body)
+        raw, index, is_held = _BODY.unpack(body)
         local = self._replicas.by_id.get(UUID(bytes=raw))
         partition = None if local is None else local.partitions.get(index)
         if partition is None:
@@ -191,9 +188,9 @@ class Electing:
         replica = partition.replica
         if replica.memory and not replica.core.voters:
             return Answer.of(b"")  # There was a log here: this is no empty disk.
-        end, me = replica.core.end, replica.me
-        said = _POSITION.pack(me.node, me.directory.bytes, replica.core.epoch, *end)
-        return Answer.of(said)
+        if is_held:
+            replica.hold(self._now())
+        return Answer.of(encode(account(replica, self._now())))
 
     def _serve(self, node: int, body: bytes) -> Answer[bytes]:
         """Hand a partition over, if we lead it and the heir is in sync. Raises ProtocolError."""
@@ -210,44 +207,124 @@ class Electing:
         return Answer.of(_YES if is_begun else _NO)
 
 
-class _Survivor(NamedTuple):
-    """A replica that can be asked: who it is, and how much it has."""
+class _Rescue:
+    """An unclean election under way."""
 
-    end: Position
-    voter: Voter
-    epoch_seen: int
+    def __init__(
+        self,
+        electing: Electing,
+        result: Elected,
+        key: tuple[UUID, int],
+        placed: PartitionState,
+        timeout_ms: int,
+    ) -> None:
+        self.answer: Answer[Elected] = Answer()
+        self._electing = electing
+        self._result = result
+        self._key = key
+        self._placed = placed
+        self._timeout_ms = timeout_ms
+
+    def begin(self) -> None:
+        asked = self._survey(self._placed.members, is_held=False)
+        when_all(asked.values(), partial(self._told, asked))
+
+    def _survey(self, nodes: Iterable[int], *, is_held: bool) -> dict[int, Answer[bytes]]:
+        return self._electing.survey(nodes, self._key, self._timeout_ms, is_held=is_held)
+
+    def _told(self, asked: dict[int, Answer[bytes]]) -> None:
+        found = _accounts(asked)
+        try:
+            choose(found, self._placed)
+        except KafkaError as error:
+            self._fail(error)
+            return
+        held = self._survey([one.me.node for one in found], is_held=True)
+        when_all(held.values(), partial(self._held, len(found), held))
+
+    def _held(self, count: int, asked: dict[int, Answer[bytes]]) -> None:
+        found = _accounts(asked)
+        try:
+            if len(found) < count:
+                text = "A replica can't be reached any more: try again."
+                raise KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, text)
+            best = choose(found, self._placed)
+        except KafkaError as error:
+            self._fail(error)
+            return
+        log.warning(
+            "%s-%d goes on with what broker %d has, up to offset %d, by an operator's order",
+            self._result.topic,
+            self._result.partition,
+            best.me.node,
+            best.end.offset,
+        )
+        epoch = epoch_seen(found, self._placed) + EPOCH_LEAP
+        order = RecoverPartition(*self._key, best.me, epoch)
+        self._electing.give_order(order).on_done(partial(self._ordered, best.me.node))
+
+    def _ordered(self, heir: int, done: Answer[Done]) -> None:
+        try:
+            done.get()
+        except DmqError as error:
+            self._fail(error)
+            return
+        waiting = self._electing.await_heir(self._key, heir, self._result, self._timeout_ms)
+        waiting.on_done(partial(self._obeyed, heir))
+
+    def _obeyed(self, heir: int, waiting: Answer[Elected]) -> None:
+        elected = waiting.get()
+        if elected.code is not ErrorCode.NONE:
+            self.answer.resolve(elected)
+            return
+        asked = self._survey([heir], is_held=False)
+        when_all(asked.values(), partial(self._tell_gaps, asked))
+
+    def _tell_gaps(self, asked: dict[int, Answer[bytes]]) -> None:
+        """What bad bytes cost, if the log was damaged."""
+        gaps = [gap for one in _accounts(asked) for gap in one.gaps]
+        if not gaps:
+            self.answer.resolve(self._result)
+            return
+        spans = ", ".join(f"{start} to {stop - 1}" for start, stop in gaps)
+        text = f"Offsets that were in damaged files are lost: {spans}."
+        log.warning("%s-%d: %s", self._result.topic, self._result.partition, text)
+        self.answer.resolve(self._result._replace(message=text))
+
+    def _fail(self, error: DmqError) -> None:
+        self.answer.resolve(self._result._replace(code=error.code, message=str(error)))
 
 
-def _best(asked: list[Answer[bytes]], placed: PartitionState) -> _Survivor | None:
-    """Whoever has most; with the highest epoch that any of them, or an earlier order, has seen. One
-    without a log only if all others are without one too: who can't be asked may have it."""
-    found: list[_Survivor] = []
-    for answer in asked:
+def _accounts(asked: dict[int, Answer[bytes]]) -> list[Account]:
+    """Those that were given."""
+    found: list[Account] = []
+    for answer in asked.values():
         try:
             said = answer.get()
+            if said:
+                found.append(decode(said))
         except DmqError:
             continue
-        if len(said) == _POSITION.size:
-            node, directory, epoch, *end = _POSITION.unpack(said)
-            voter = Voter(node, UUID(bytes=directory))
-            found.append(_Survivor(Position(*end), voter, max(epoch, end[0])))
-    if not found or (max(found).end.epoch == NO_EPOCH and len(found) < len(placed.members)):
-        return None
-    ordered = 0 if placed.order is None else placed.order.epoch
-    return max(found)._replace(epoch_seen=max(ordered, *(one.epoch_seen for one in found)))
+    return found
 
 
 class _Handover:
-    """A preferred election under way."""
+    """A leadership on its way to an heir; `late` is said if it does not get there."""
 
     def __init__(
-        self, leadership: Leadership, key: tuple[UUID, int], heir: int, success: Elected
+        self,
+        leadership: Leadership,
+        key: tuple[UUID, int],
+        heir: int,
+        success: Elected,
+        late: tuple[ErrorCode, str],
     ) -> None:
         self.answer: Answer[Elected] = Answer()
         self._leadership = leadership
         self._key = key
         self._heir = heir
         self._success = success
+        self._late = late
 
     def asked(self, begun: Answer[bytes]) -> None:
         """The leader was asked to hand over."""
@@ -271,8 +348,7 @@ class _Handover:
         """It can't be, or takes too long."""
         self._leadership.give_up(self._moved)
         if not self.answer.is_done:
-            code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            text = f"Broker {self._heir} is not up, or not in sync."
+            code, text = self._late
             self.answer.resolve(self._success._replace(code=code, message=text))
 
 

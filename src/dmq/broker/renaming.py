@@ -11,11 +11,11 @@ Called by the runtime at its start.
 import logging
 from uuid import UUID
 
-from dmq.broker.electing import EPOCH_LEAP
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.service import Service
 from dmq.errors import StorageError
 from dmq.machines.commands import AllocateProducerIds
+from dmq.machines.records import EPOCH_LEAP
 from dmq.storage import meta
 from dmq.storage.files import Files
 from dmq.storage.store import Store, StoreSettings
@@ -63,7 +63,7 @@ def go_on_alone(metadata: Replica, accepted: UUID | None, now: int) -> bool:
     if former.directory != accepted:
         raise StorageError(_only_voter(former))
     log.warning("the metadata go on with what is left of them, up to %s", metadata.core.end)
-    metadata.recover(metadata.core.epoch + EPOCH_LEAP, now)
+    metadata.ordered(metadata.me, metadata.core.epoch + EPOCH_LEAP, now)
     return True
 
 

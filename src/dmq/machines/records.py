@@ -108,11 +108,20 @@ class TopicRecord:
     name: str | None
 
 
+EPOCH_LEAP = 1000
+"""Those who are lost may have held elections that no survivor heard of; not so many."""
+
+
 class Order(NamedTuple):
     """An operator's order: this replica goes on with a partition alone, from this epoch on."""
 
     leader: Voter
     epoch: int
+    """EPOCH_LEAP above the last that was seen when the order was given."""
+
+    @property
+    def epoch_seen(self) -> int:
+        return self.epoch - EPOCH_LEAP
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

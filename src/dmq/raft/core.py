@@ -4,7 +4,7 @@ The core knows positions and epochs, never a record. The caller owns the log, th
 
 THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `disclaimed`, `appended`,
 `refused`, `transfer`, `resign`, `set_target`, `request_log_start`, `allow_unclean`, `damaged`,
-`repaired`, `part`, `recover`, `bar`. Then:
+`repaired`, `part`, `hold`, `recover`, `bar`. Then:
 
  1. After EVERY input, stage `take_writes()` on the log, in order, before anything else happens to the
     log or the group. They are staged, not synced. A `Take` means the bytes that came with the append
@@ -284,6 +284,18 @@ class RaftCore(Facts):
         state.unclean_elections, state.log.losses = s.unclean_elections, s.log.losses
         return again
 
+    def hold(self, until: int, now: int) -> None:
+        """An operator is about to order who goes on with this group, by what we say now of our log.
+
+        Until then, and no longer than `until`, we stand for nobody, vote for nobody, and
+        acknowledge nothing to whoever led before, so that what is acknowledged meanwhile is not
+        lost. Not while somebody leads, as far as we know. A restart forgets it.
+        """
+        s = self._state
+        if not s.is_leader_live and not self.is_obeying:
+            s.held_until = until
+            s.follow(s.epoch + 1, None, now)
+
     def recover(self, epoch: int, now: int) -> None:
         """Lead in `epoch` as the only voter, by an operator's order; records may be lost.
 
@@ -292,6 +304,7 @@ class RaftCore(Facts):
         """
         s = self._state
         assert epoch > s.epoch, (epoch, s.epoch)
+        s.held_until = 0
         candidate.obey(s, epoch, now)
 
     def bar(self, epoch: int, now: int) -> None:
@@ -304,6 +317,7 @@ class RaftCore(Facts):
         s = self._state
         s.barred_epoch = max(s.barred_epoch, epoch)
         if epoch > s.epoch:
+            s.held_until = 0
             s.follow(epoch, None, now)
 
     # ---- outputs

@@ -102,6 +102,17 @@ class Facts:
         return standing is not None and standing.is_ordered
 
     @property
+    def is_able(self) -> bool:
+        """Whether we may stand, if enough others can be asked and nothing keeps us for a while."""
+        s = self._state
+        return s.me in s.voters and s.links.is_fit and not (s.is_damaged or s.is_barred)
+
+    def leaderless_ms(self, now: int) -> int:
+        """How long nobody has led, as far as we know."""
+        since = self._state.leaderless_since
+        return 0 if since is None else max(now - since, 0)
+
+    @property
     def is_recovering(self) -> bool:
         return self._state.is_recovering
 

@@ -51,6 +51,7 @@ class State:
         "epoch",
         "hard_durable",
         "heal_goal",
+        "held_until",
         "is_damaged",
         "is_leader_live",
         "is_needed",
@@ -126,6 +127,8 @@ class State:
         """Where a damaged log parts from the leader's, and whether it may lose what it committed."""
         self.barred_epoch = -1
         """The last epoch that an operator's order gave to another replica."""
+        self.held_until = 0
+        """Until then we wait for an operator's order, and promise nobody anything; see core.py."""
         self.is_unclean_allowed = False
         self.unclean_elections = 0
         self.target: tuple[Voter, ...] = ()
@@ -182,7 +185,7 @@ class State:
 
     def may_stand(self, now: int) -> bool:
         """Well voters with an undamaged log; others only if they could win without their own vote."""
-        if self.is_damaged or self.is_barred:
+        if self.is_damaged or self.is_barred or now < self.held_until:
             return False
         if not self.links.is_fit and self.voters != (self.me,):
             return False  # A single voter has nobody better.
@@ -276,6 +279,9 @@ class State:
             self.leaderless_since = now
         self.waiting_since = now
         self.deadline = None
+        if now < self.held_until:
+            self.deadline = self.held_until
+            return
         if not self.may_stand(now):
             unclean_at = self.leaderless_since + self.settings.unclean_wait_ms
             if self.is_recovering and self.is_unclean_allowed and unclean_at > now:

@@ -4,6 +4,7 @@ A voter answers whoever asks; it does not look into its own voter list. Nothing 
 pre-vote. A vote is hard state, and its reply leaves when that is durable. While the link to its leader
 lives and the leader claims the group, a voter gives neither, unless the leader itself asked for the
 election: so a cut-off broker that comes back disturbs nobody, and a leader's lease can be relied on.
+Nor does one that is held for an operator's order.
 
 Called by core.py's table; candidates' side is in candidate.py.
 """
@@ -28,7 +29,7 @@ def on_pre_vote(s: State, sender: Voter, message: PreVote, now: int) -> None:
     if sender == s.leader and message.epoch > s.epoch:
         s.lose_leader(now)  # It would not ask if it still led.
     refusal = _refusal(s, sender, message.epoch, message.end, now)
-    if s.has_lease(sender):
+    if s.has_lease(sender) or now < s.held_until:
         refusal = Refusal.LEASE
     s.send(sender, PreVoteReply(s.epoch, message.epoch, refusal, s.is_recovering))
     if refusal is Refusal.LOG:
@@ -36,7 +37,8 @@ def on_pre_vote(s: State, sender: Voter, message: PreVote, now: int) -> None:
 
 
 def on_vote(s: State, sender: Voter, message: Vote, now: int) -> None:
-    if s.has_lease(sender) and not message.is_transfer and message.epoch > s.epoch:
+    is_led = s.has_lease(sender) and not message.is_transfer and message.epoch > s.epoch
+    if is_led or now < s.held_until:
         s.send(sender, VoteReply(s.epoch, message.epoch, Refusal.LEASE, s.is_recovering))
         return
     if message.epoch > s.epoch:

@@ -36,6 +36,8 @@ from dmq.types import Mark, Position, Voter
 
 logger = logging.getLogger("dmq.broker")
 
+HOLD_MS = 30_000
+"""How long an order may take from the question to the answer; nobody is elected meanwhile."""
 BLANK = Mark(0, 0, 0, (), 0)
 """Stands first in the log of a new learner, which has no mark yet: a store's log must have one."""
 
@@ -397,14 +399,21 @@ class Driven:
         self._perform(now)
         self._host.touched(self, now)
 
-    def ordered(self, leader: Voter, epoch: int, now: int) -> bool:
+    def hold(self, now: int) -> None:
+        """Wait for an operator's order; see `RaftCore.hold`."""
+        self.core.hold(now + HOLD_MS, now)
+        self._perform(now)
+        self._host.touched(self, now)
+
+    def ordered(self, leader: Voter, epoch: int, now: int, epoch_seen: int | None = None) -> bool:
         """By an operator's order `leader` goes on with this group alone, from `epoch` on.
 
         Said to every replica, and again after each start, before anything else happens to it: the
         metadata remember the order. What was done is not done again. False: we should lead, and
         can't in this epoch any more, for a crash came between or an election took it; then the
-        order must be given anew, with a greater epoch. Nor can we begin an empty log if we had
-        another one once: then it is not true that nobody has anything.
+        order must be given anew, with a greater epoch. So must one that was given without regard to
+        an election that we know of: `epoch_seen` is the last that was known. Nor can we begin an empty
+        log if we had another one once: then it is not true that nobody has anything.
 
         A damaged log is made whole first, of what its files have; a crash before that is durable
         finds the damage, and the order, again.
@@ -416,7 +425,8 @@ class Driven:
             return True
         if core.end.epoch >= epoch or core.is_obeying or self.order == epoch:
             return True
-        if core.epoch >= epoch or (self.memory and not core.voters):
+        is_late = core.epoch > (epoch - 1 if epoch_seen is None else epoch_seen)
+        if is_late or (self.memory and not core.voters):
             return False
         self.note_damage(StorageError("found by a reader"), now)
         if not core.is_damaged:
