@@ -1,9 +1,9 @@
 """`python -m tests.sim --seed N`: one run, one line per event. `--many N`: many, with figures.
 
-`--kind coordinators` runs groups and transactions. `--from` begins elsewhere, `--jobs` uses more cores,
-`--mutants` breaks the code on purpose. The exit code is 1 if a promise was broken, if a seed had too
-few operations or faults to say anything, or if so many seeds did not visit every rare state that they
-should.
+`--kind coordinators` runs groups and transactions, `--kind clusters` whole brokers with their metadata.
+`--from` begins elsewhere, `--jobs` uses more cores, `--mutants` breaks the code on purpose. The exit code
+is 1 if a promise was broken, if a seed had too few operations or faults to say anything, or if so many
+seeds did not visit every rare state that they should.
 """
 
 import argparse
@@ -22,10 +22,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sim import mutants
+from sim.cluster import mutants as cluster_mutants
 from sim.coordination import mutants as coordinator_mutants
 from sim.outcome import KINDS, Outcome, run_seed, unreached
 
 PROGRESS_S = 10
+_MUTANTS: dict[str, Mapping[str, mutants.Mutant]] = {
+    "replicas": mutants.MUTANTS,
+    "coordinators": coordinator_mutants.MUTANTS,
+    "clusters": cluster_mutants.MUTANTS,
+}
 
 
 @dataclass
@@ -105,11 +111,13 @@ def many(count: int, first: int, jobs: int, kind: str) -> int:
 def all_mutants(only: str | None, kind: str) -> int:
     missed = 0
     known: Mapping[str, mutants.Mutant]
-    known = mutants.MUTANTS if kind == "replicas" else coordinator_mutants.MUTANTS
+    known = _MUTANTS[kind]
     for name, mutant in known.items():
         if only and only != name:
             continue
-        if isinstance(mutant, coordinator_mutants.CoordinatorMutant):
+        if isinstance(
+            mutant, coordinator_mutants.CoordinatorMutant | cluster_mutants.ClusterMutant
+        ):
             hit = mutants.caught_after(mutant, mutant.run)
         else:
             hit = mutants.caught_after(mutant)

@@ -4,12 +4,17 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
+from sim.cluster.world import ClusterWorld
 from sim.coordination.world import CoordinatorWorld
 from sim.swarm import Mix
 from sim.world import FAULTS_MIN, OPERATIONS_MIN, World
 
-KINDS: dict[str, type[World]] = {"replicas": World, "coordinators": CoordinatorWorld}
-MANY = {"replicas": 100, "coordinators": 40}
+KINDS: dict[str, type[World | ClusterWorld]] = {
+    "replicas": World,
+    "coordinators": CoordinatorWorld,
+    "clusters": ClusterWorld,
+}
+MANY = {"replicas": 100, "coordinators": 40, "clusters": 16}
 """So many seeds must visit every state below: a world that no longer gets there has become tame."""
 # A crash inside a recovery and a repair of another length have scenarios of their own; a flush note after
 # a cut, the storage model.
@@ -76,14 +81,31 @@ COORDINATORS_MUST_REACH = (
     "write after the end refused",
     "zombie fenced",
 )
+CLUSTERS_MUST_REACH = (
+    "broker added",
+    "left",
+    "move begun",
+    "move called off",
+    "partition added",
+    "preferred elected",
+    "settled",
+    "topic created",
+    "topic deleted",
+    "wiped",
+    "write refused",
+)
+_WANTED = {
+    "replicas": MUST_REACH,
+    "coordinators": COORDINATORS_MUST_REACH,
+    "clusters": CLUSTERS_MUST_REACH,
+}
 
 
 def unreached(reached: Counter[str], seeds: int, kind: str = "replicas") -> list[str]:
     """Rare states that so many seeds should have visited and did not."""
     if seeds < MANY[kind]:
         return []
-    wanted = MUST_REACH if kind == "replicas" else COORDINATORS_MUST_REACH
-    return [name for name in wanted if not reached[name]]
+    return [name for name in _WANTED[kind] if not reached[name]]
 
 
 @dataclass
@@ -108,7 +130,7 @@ def run_seed(seed: int, mix: Mix | None = None, kind: str = "replicas") -> Outco
     return outcome_of(KINDS[kind](seed, mix))
 
 
-def outcome_of(world: World) -> Outcome:
+def outcome_of(world: World | ClusterWorld) -> Outcome:
     """Run it; never raises."""
     failure = None
     try:

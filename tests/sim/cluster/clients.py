@@ -24,7 +24,6 @@ from dmq.machines.commands import (
     UnregisterBroker,
 )
 from dmq.raft.quorum import majority
-from dmq.types import NIL_UUID, NO_LEADER
 
 if TYPE_CHECKING:
     from sim.cluster.process import Member
@@ -233,6 +232,7 @@ class Operator:
 
         def elected(results: list[Any]) -> None:
             code = results[0].code
+            topic.elections[index] -= 1
             world.say("unclean election of", topic.name, index, code.name)
             if code is not ErrorCode.NONE:
                 return
@@ -243,6 +243,7 @@ class Operator:
             topic.is_forfeited.add(index)
             world.reached["unclean election"] += 1
 
+        topic.elections[index] += 1
         if not is_well:
             topic.is_forfeited.add(index)  # It may be done, whatever we are told.
         answer = member.service.elect_leaders(UNCLEAN, [(topic.name, index)], 2000)
@@ -310,6 +311,3 @@ class Operator:
             self._ask(
                 member.service.submit(UnregisterBroker(node)), f"retire {node}", lambda _: None
             )
-
-
-__all__ = ["NIL_UUID", "NO_LEADER", "Operator", "Writer"]

@@ -20,11 +20,12 @@ from sim.cluster.truths import Truths
 from sim.network import Network, Weather
 from sim.world import CALM, FAULTS_MIN, OPERATIONS_MIN, no_collections
 
+from dmq.machines.state import ClusterState
 from dmq.machines.targets import group_target, metadata_voters
 from dmq.raft.quorum import majority
 
 FOUND_MS = 20_000
-LOAD_MS = 8_000
+LOAD_MS = 6_000
 LOAD_MAX_MS = 60_000
 SETTLE_MS = 90_000
 """Everything must be where it shall be within this after all faults are over."""
@@ -54,8 +55,9 @@ class Faults:
             for name, weight in FAULTS.items()
             if name == "kill" or rng.random() < 0.7
         }
-        self._every_ms = rng.choice((200, 350, 600))
+        self._every_ms = rng.choice((80, 150, 250))
         self._trouble_max = rng.choice((1, 1, 1, 2, 9))
+        self._length_ms = rng.choice((300, 1000, 3000))
 
     def start(self) -> None:
         self._world.clock.after(self._every_ms, self._next)
@@ -76,7 +78,7 @@ class Faults:
             world.happened[name] += 1
 
     def _later(self, action: Callable[..., None], *args: Any) -> None:
-        self._world.clock.after(self._world.rng.randint(20, 3000), action, *args)
+        self._world.clock.after(self._world.rng.randint(20, self._length_ms), action, *args)
 
     def _kill(self, victim: Member) -> None:
         victim.kill()
@@ -287,12 +289,14 @@ class ClusterWorld:
 
     def _unsettled(self) -> str:
         """What is not as it shall be; nothing: all is."""
-        for member in self.staying:
-            if not member.is_serving:
-                return f"{member} does not serve"
+        away = [member for member in self.staying if not member.is_serving]
         leader = self._metadata_leader()
-        if leader is None:
-            return "nobody leads the metadata"
+        if away or leader is None:
+            return f"{away} do not serve, the metadata are led by {leader}"
+        state = leader.parts.machine.state
+        return self._unsettled_metadata(leader) or self._unsettled_topics(state)
+
+    def _unsettled_metadata(self, leader: Member) -> str:
         state, host = leader.parts.machine.state, leader.parts.metadata
         core = host.replica.core
         live = [member.number for member in self.staying]
@@ -304,6 +308,9 @@ class ClusterWorld:
                 return f"{member} does not know the last metadata"
         if state.moving:
             return f"partitions are on the move: {[*state.moving.values()]}"
+        return ""
+
+    def _unsettled_topics(self, state: ClusterState) -> str:
         for topic in state.topics.values():
             for index in range(len(topic.partitions)):
                 problem = self._unsettled_partition(state, topic.topic_id, index)
@@ -311,8 +318,9 @@ class ClusterWorld:
                     return f"{topic.name}-{index}: {problem}"
         return ""
 
-    def _unsettled_partition(self, state: Any, topic_id: UUID, index: int) -> str:
+    def _unsettled_partition(self, state: ClusterState, topic_id: UUID, index: int) -> str:
         placed = state.partition(topic_id, index)
+        assert placed is not None
         target = group_target(state, topic_id, index)
         held = {
             member.number: replica
