@@ -31,7 +31,7 @@ model: setup-dev ## the storage model: make model N=10000
 crash: setup-dev ## kill -9 under load: make crash N=1000
 	$(PY) -m tests.crash --kills $(or $(N),1000)
 
-sim: setup-dev ## one simulated cluster, with its trace: make sim SEED=7 KIND=coordinators
+sim: setup-dev ## one simulated cluster, with its trace: make sim SEED=7 KIND=clusters
 	$(PY) -m tests.sim --seed $(or $(SEED),1) --kind $(or $(KIND),replicas)
 
 sim-many: setup-dev ## many of them: make sim-many N=20000 KIND=coordinators
