@@ -1,12 +1,12 @@
 """One broker process for all tests of the client, fresh topics, and clients that are closed after."""
 
-import socket
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from fakes import ports
 
 from dmq.client import Consumer, ConsumerConfig, Producer, ProducerConfig
 from dmq.testing import Broker
@@ -31,11 +31,10 @@ def servers(broker: Broker) -> str:
 
 
 @pytest.fixture
-def closed_port() -> str:
+def closed_port() -> Iterator[str]:
     """An address where nobody listens."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{holder.getsockname()[1]}"
+    with ports.closed_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ Called by the fixtures of the compat and hostile tests.
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +15,10 @@ import psutil
 from compat.eventually import eventually
 from compat.wire import EndOfConnectionError, api_ranges
 
-READY_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 20.0
+from dmq.testing.networks import free_port
 
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+READY_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 90.0
 
 
 class BrokerProcess:

@@ -7,9 +7,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark is not installed: make setup-dev")
 
+from fakes.ports import closed_port
+
 from dmq.spark.pipelines.failures import PipelineError
 from dmq.spark.pipelines.sessions import Where, connect
-from tests.spark.cluster.standalone import free_port
 
 
 def refused(where: Where) -> str:
@@ -24,10 +25,10 @@ def test_a_connect_server_that_is_not_there_is_told_within_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("dmq.spark.pipelines.sessions._SERVER_PATIENCE_S", 0.5)
-    url = f"sc://127.0.0.1:{free_port()}"
-    assert f"No Spark Connect server answers at {url}" in refused(
-        Where(remote=f"{url}/;user_id=me")
-    )
+    with closed_port() as port:
+        url = f"sc://127.0.0.1:{port}"
+        said = refused(Where(remote=f"{url}/;user_id=me"))
+    assert f"No Spark Connect server answers at {url}" in said
 
 
 @pytest.mark.parametrize("url", ["sc://127.0.0.1:many", "sc://:15002/;user_id", "sc://host/path"])
@@ -38,11 +39,10 @@ def test_an_address_that_is_none_is_told_how_to_write_it(url: str) -> None:
 
 
 def test_masters_that_are_not_there_are_told_at_once() -> None:
-    ports = [free_port(), free_port()]
-    master = f"spark://127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"
-    said = refused(Where(master))
+    with closed_port() as first, closed_port() as second:
+        said = refused(Where(f"spark://127.0.0.1:{first},127.0.0.1:{second}"))
     assert "No Spark master answers" in said
-    assert all(f"127.0.0.1:{port}: " in said for port in ports)
+    assert all(f"127.0.0.1:{port}: " in said for port in (first, second))
 
 
 @pytest.mark.parametrize("master", ["spark://host", "spark://:7077", "spark://host:many"])

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.spark.cluster.standalone import HOME, QUICK, Process, Running, environment, free_port
+from dmq.testing.networks import free_port
+from tests.spark.cluster.standalone import HOME, QUICK, Process, Running, environment
 
 ROOT = Path(__file__).parents[3]
 CLIENT_S = 300.0

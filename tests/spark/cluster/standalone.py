@@ -6,7 +6,6 @@ and inherit its environment: what is not in there, no executor has.
 
 import os
 import re
-import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyspark
 from compat.eventually import eventually
 
 from dmq.testing.leash import Leash
+from dmq.testing.networks import free_port
 
 HOME = Path(pyspark.__file__).parent
 HOSTS = ("127.0.0.1", "localhost")
@@ -48,12 +48,6 @@ def environment(**more: str) -> dict[str, str]:
 def java() -> str:
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else "java"
-
-
-def free_port() -> int:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return int(place.getsockname()[1])
 
 
 class Process:

@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from fakes.ports import closed_port
 
 from dmq.cli.exits import CommandError, Exit
 from dmq.cli.session import Session, addresses, client_settings, key_values
@@ -52,25 +53,20 @@ def test_a_missing_settings_file_is_not_found(tmp_path: Path) -> None:
     assert error.value.code is Exit.NOT_FOUND
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_nobody_listening_is_told_at_once_with_what_to_do() -> None:
-    port = free_port()
-    with pytest.raises(CommandError, match=f"127.0.0.1:{port}.*refused") as error:
+    with (
+        closed_port() as port,
+        pytest.raises(CommandError, match=f"127.0.0.1:{port}.*refused") as error,
+    ):
         Session(f"127.0.0.1:{port}", {}).reach()
     assert error.value.code is Exit.NOT_REACHABLE
     assert "dmq up" in error.value.hint
 
 
 def test_one_address_of_several_is_enough() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with closed_port() as nobody, socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        several = f"127.0.0.1:{free_port()},127.0.0.1:{port}"
+        several = f"127.0.0.1:{nobody},127.0.0.1:{port}"
         Session(several, {"security.protocol": "SSL"}).reach()
 
 

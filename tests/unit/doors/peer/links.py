@@ -5,7 +5,6 @@
 
 import asyncio
 import random
-import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
@@ -117,10 +116,3 @@ async def linked(*corners: Corner) -> None:
 def close(*corners: Corner) -> None:
     for corner in corners:
         corner.door.close()
-
-
-def free_port() -> int:
-    """A port where nobody listens, for now."""
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])

@@ -5,7 +5,8 @@ import random
 
 import pytest
 from embedded.eventually import until
-from unit.doors.peer.links import HOST, Corner, close, free_port, linked, run
+from fakes.ports import closed_port
+from unit.doors.peer.links import HOST, Corner, close, linked, run
 from unit.doors.peer.test_links import rogue_session
 
 from dmq.broker.answer import Answer
@@ -309,10 +310,10 @@ def test_a_strangers_call_fails_as_a_peers_does() -> None:
         with pytest.raises(KafkaError, match="elsewhere"):
             await ask(address, "refuse", b"", 5000)
         with pytest.raises(PeerError, match="does not answer") as late:
-            await ask(address, "never", b"", 50)
+            await ask(address, "never", b"", 1000)
         assert late.value.was_sent
-        with pytest.raises(PeerError, match="reached") as nobody:
-            await ask((HOST, free_port()), "refuse", b"", 5000)
+        with closed_port(HOST) as port, pytest.raises(PeerError, match="reached") as nobody:
+            await ask((HOST, port), "refuse", b"", 5000)
         assert not nobody.value.was_sent
         close(one)
 

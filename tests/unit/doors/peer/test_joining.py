@@ -9,7 +9,8 @@ from uuid import UUID
 
 import pytest
 from embedded.eventually import until
-from unit.doors.peer.links import HOST, Corner, close, free_port, run
+from fakes.ports import closed_port
+from unit.doors.peer.links import HOST, Corner, close, run
 from unit.machines.cluster_of import SUPPORTED_FEATURES, new_machine
 
 from dmq.broker.answer import Answer
@@ -46,6 +47,7 @@ from dmq.doors.peer.joining import (
 from dmq.errors import ErrorCode, KafkaError, ProtocolError
 from dmq.machines.codec import decode_command, decode_result, encode_command, encode_result
 from dmq.machines.commands import FormCluster, RegisterBroker, Registered
+from dmq.testing.networks import free_port
 from dmq.types import Millis, Voter
 
 QUICK = Pace(ask_ms=500, register_ms=2000, pause_ms=5, pause_max_ms=20)
@@ -179,7 +181,7 @@ def test_it_asks_until_somebody_can_answer(caplog: pytest.LogCaptureFixture) -> 
         ministry.leader = None
         people[1].admission.member = None
         new = Person(NO_NUMBER, directory=77)
-        addresses = ((HOST, free_port()), people[1].address, people[0].address)
+        addresses = ((HOST, nobody), people[1].address, people[0].address)
         task = asyncio.create_task(new.search().join(addresses))
         await until(lambda: "does not take part" in caplog.text, "it waits")
         line = next(line for line in caplog.messages if "does not take part" in line)
@@ -192,7 +194,7 @@ def test_it_asks_until_somebody_can_answer(caplog: pytest.LogCaptureFixture) -> 
         assert joined.node_id == 3
         leave(new, *people)
 
-    with caplog.at_level(logging.INFO, "dmq.broker"):
+    with closed_port(HOST) as nobody, caplog.at_level(logging.INFO, "dmq.broker"):
         run(test)
     told = [line for line in caplog.messages if "waiting for a cluster" in line]
     assert len(told) == len(set(told)), "each reason once"

@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 from embedded.eventually import until
-from unit.doors.peer.links import HOST, Corner, close, free_port, hello, linked, run, voter
+from fakes.ports import closed_port
+from unit.doors.peer.links import HOST, Corner, close, hello, linked, run, voter
 
 from dmq.broker.multiraft.codec import encode, encode_hello
 from dmq.broker.multiraft.frames import (
@@ -140,9 +141,10 @@ def test_a_peer_that_never_was_linked_is_not_told_as_refused() -> None:
     async def test() -> None:
         one = Corner(1)
         one.open()
-        one.door.know({2: (HOST, free_port())})
-        peer = one.door.peer(2)
-        await until(lambda: peer._failures >= 3, "attempts")
+        with closed_port(HOST) as port:
+            one.door.know({2: (HOST, port)})
+            peer = one.door.peer(2)
+            await until(lambda: peer._failures >= 3, "attempts")
         assert one.recorder.events == []
         close(one)
 
@@ -533,8 +535,9 @@ def test_backoff_grows_and_is_bounded() -> None:
         look_in = peer.__class__._look_in
         peer.__class__._look_in = lambda self, ms: (delays.append(ms), look_in(self, ms))[1]  # type: ignore[method-assign]
         try:
-            one.door.know({2: (HOST, free_port())})
-            await until(lambda: len(delays) >= 8, "attempts")
+            with closed_port(HOST) as port:
+                one.door.know({2: (HOST, port)})
+                await until(lambda: len(delays) >= 8, "attempts")
         finally:
             peer.__class__._look_in = look_in  # type: ignore[method-assign]
         for number, delay in enumerate(delays):
