@@ -159,7 +159,7 @@ def test_a_transaction_without_an_end_is_aborted_in_time(
     kind: str, bootstrap: str, starting: Start, name: str, new_topic: NewTopic
 ) -> None:
     topic = new_topic()
-    producer = starting(kind, name, timeout_ms=1000)
+    producer = starting(kind, name, timeout_ms=10_000)
     producer.begin()
     producer.send(topic, [b"forgotten"])
     stable = "the transaction is aborted"

@@ -27,10 +27,12 @@ def refused_with(code: ErrorCode) -> "pytest.RaisesContext":  # type: ignore[typ
 
 
 def test_it_is_a_machine() -> None:
-    machine: Machine = new_machine()
+    cluster = new_machine()
+    machine: Machine = cluster
     outcome = machine.handle(FormCluster("c"), Millis(0))
     for record in outcome.records:
         machine.apply(record)
+    assert cluster.state.cluster_id == "c"
 
 
 def test_handling_changes_nothing() -> None:

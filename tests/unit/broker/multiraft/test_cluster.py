@@ -607,6 +607,8 @@ def test_a_group_dropped_in_the_middle_of_a_turn() -> None:
     leader.end()
     leader.is_syncing_by_hand = False
     world.pass_time(1000)
+    assert leader.node.replica(TOPIC, 0) is None
+    assert world.leader() in world.others(leader)
 
 
 # --- async ----------------------------------------------------------------------------------------

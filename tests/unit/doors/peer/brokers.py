@@ -194,7 +194,7 @@ class Cluster:
         batch = build_batch([Record(0, 0, None, value)])
         try:
             leader.replica(partition).produce(
-                memoryview(batch), steady_ms(), timeout_ms=2000, on_done=codes.append
+                memoryview(batch), steady_ms(), timeout_ms=60_000, on_done=codes.append
             )
         except (NotLeaderError, KafkaError):
             await watch(0.002)  # As clients do before they try again.
