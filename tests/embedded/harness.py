@@ -26,7 +26,9 @@ from dmq.doors.kafka import KafkaDoor
 from dmq.doors.serve import fail_on_bugs, start_broker
 from dmq.storage.turn import Turn
 
-PATIENCE_S = 30.0
+TEST_PATIENCE_S = 100.0
+"""Below pytest's own, so that a test ends with a trace of its tasks."""
+HELD_MAX_S = 30.0
 SETTINGS: dict[str, Any] = {
     "host": "127.0.0.1",
     "port": 0,
@@ -41,7 +43,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     """Run an async test on the broker's kind of loop, with an end in any case."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TEST_PATIENCE_S):
             await test()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -159,7 +161,7 @@ class SlowDisk:
 
         def sync(turn: Turn) -> None:
             self.sync_count += 1
-            self._free.wait(PATIENCE_S)
+            self._free.wait(HELD_MAX_S)
             if self.error is not None:
                 raise self.error
             original(turn)

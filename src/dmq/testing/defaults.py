@@ -15,8 +15,8 @@ DEFAULTS: dict[str, Any] = {
 }
 """Small and quick; nobody's data is at stake. Every setting of `dmq config list` can be given."""
 
-START_PATIENCE_S = 30.0
-"""A broker that is not ready by then has failed; a loaded machine needs a second."""
+START_PATIENCE_S = 90.0
+"""A broker that is not ready by then has failed; a machine with much else to do may need many seconds."""
 
 
 class BrokerFailedError(RuntimeError):
