@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from client.reading import poll_until, read, values
@@ -22,6 +22,7 @@ from dmq.client import (
     TransactionAbortedError,
     TransactionError,
 )
+from dmq.client.sending import Sending
 from dmq.testing import Broker
 
 NewProducer = Callable[..., Producer]
@@ -180,25 +181,32 @@ def test_transactions_out_of_order_are_told(
         pass
 
 
+@contextlib.contextmanager
+def standing_still(broker: Broker) -> Iterator[None]:
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("is_good", [True, False], ids=["commit", "abort"])
 def test_after_an_end_that_was_late_the_next_transaction_waits_for_it(
     topic: str, is_good: bool
 ) -> None:
     with Broker(in_process=False) as broker:
-        config = ProducerConfig(
-            broker.bootstrap_servers, transactional_id=topic, request_timeout_ms=1000
-        )
+        config = ProducerConfig(broker.bootstrap_servers, transactional_id=topic)
         with Producer(config) as producer:
             transaction = producer.transaction()
             transaction.__enter__()
             producer.send(topic, b"late").result(30)
-            os.kill(broker.pid, signal.SIGSTOP)
-            if is_good:
-                with pytest.raises(TimedOutError):
-                    transaction.__exit__(None, None, None)
-            else:
-                transaction.__exit__(ValueError, ValueError("work"), None)
-            os.kill(broker.pid, signal.SIGCONT)
+            with standing_still(broker), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Sending, "_timeout_s", 1.0)
+                if is_good:
+                    with pytest.raises(TimedOutError):
+                        transaction.__exit__(None, None, None)
+                else:
+                    transaction.__exit__(ValueError, ValueError("work"), None)
             with producer.transaction():
                 producer.send(topic, b"next")
         reading = ConsumerConfig(broker.bootstrap_servers, auto_offset_reset="earliest")

@@ -1,10 +1,10 @@
 """What clients are told of leaders in the very moment in which one dies."""
 
 import contextlib
-import socket
-import threading
+from typing import Any
 
 import pytest
+from compat.eventually import eventually
 from compat.wire import Connection
 from kafka.protocol.metadata import MetadataRequest
 from spark.feeding import create
@@ -17,17 +17,31 @@ TIMES = 3
 pytestmark = pytest.mark.timeout(300)
 
 
-def leaders(connection: Connection) -> set[int]:
+def ask(connection: Connection) -> tuple[Any, int, int]:
     wanted = MetadataRequest.MetadataRequestTopic(name=TOPIC)
-    told = connection.call(MetadataRequest(topics=[wanted]), 9)
+    return connection.send(MetadataRequest(topics=[wanted]), 9)
+
+
+def leaders(connection: Connection, asked: tuple[Any, int, int]) -> set[int]:
+    told = connection.receive(asked)
     return {part.leader_id for part in told.topics[0].partitions}
 
 
-def await_end(address: str) -> None:
-    """Until the broker's kernel ends a connection: so a client learns of its death."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port))) as line, contextlib.suppress(ConnectionError):
-        assert line.recv(1) == b""
+def kill_between(cluster: Cluster, dead: int) -> list[set[int]]:
+    """Who leads in the eyes of the others, which find a client's question and the end of their link
+    with the dead one at once, the question first."""
+    others = [node for node in cluster.brokers if node != dead]
+    with contextlib.ExitStack() as stack:
+        lines = [stack.enter_context(Connection(cluster.member(node).bootstrap)) for node in others]
+        for line in lines:
+            eventually(lambda line=line: dead in leaders(line, ask(line)), "it knows who leads")
+        for node in others:
+            cluster.pause(node)
+        asked = [ask(line) for line in lines]
+        cluster.kill(dead)
+        for node in others:
+            cluster.resume(node)
+        return [leaders(line, each) for line, each in zip(lines, asked, strict=True)]
 
 
 @pytest.mark.crash
@@ -38,17 +52,5 @@ def test_who_asks_at_once_is_not_told_that_the_dead_one_leads() -> None:
         for _ in range(TIMES):
             cluster.wait_ready(in_sync=True)
             dead = cluster.leader(TOPIC, 0)
-            others = [node for node in cluster.brokers if node != dead]
-            with contextlib.ExitStack() as stack:
-                lines = [
-                    stack.enter_context(Connection(cluster.member(node).bootstrap))
-                    for node in others
-                ]
-                assert all(dead in leaders(line) for line in lines)
-                killer = threading.Timer(0.1, cluster.kill, (dead,))
-                killer.start()
-                await_end(cluster.member(dead).bootstrap)
-                told = [leaders(line) for line in lines]
-                killer.join()
-            assert not [each for each in told if dead in each]
+            assert not [told for told in kill_between(cluster, dead) if dead in told]
             cluster.restart(dead)

@@ -54,7 +54,8 @@ def test_a_wiped_broker_has_nothing() -> None:
         cluster.kill(1)
         cluster.restart(1, wiped=True)
         cluster.wait_ready()
-        assert cluster.views()[1].partitions == ()
+        seen = eventually(lambda: cluster.views().get(1), "it answers")
+        assert seen.partitions == ()
 
 
 def test_logs_are_kept_when_a_test_fails() -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,15 +82,19 @@ def is_whole(cli: Cli, topic: str) -> bool:
     return sorted(cli("consume", topic).split()) == sorted(VALUES)
 
 
+EVENLY = {1: 2, 2: 2, 3: 2}
+
+
 def test_three_brokers_and_their_quorum(cli: Cli) -> None:
     topic = new_topic(cli, "-p", "6")
     told = cli.status()
     assert [broker["broker"] for broker in told["brokers"]] == [1, 2, 3]
     assert all(broker["up"] for broker in told["brokers"])
     eventually(lambda: cli.status()["metadata"]["voters"] == [1, 2, 3], "three brokers vote")
-    assert all(len(nodes) == 3 for nodes in cli.replicas(topic))  # By default.
-    leaders = cli.leaders(topic)
-    assert sorted(leaders.count(node) for node in (1, 2, 3)) == [2, 2, 2]
+    replicas = cli.replicas(topic)
+    assert all(len(nodes) == 3 for nodes in replicas)  # By default.
+    assert Counter(nodes[0] for nodes in replicas) == EVENLY
+    eventually(lambda: Counter(cli.leaders(topic)) == EVENLY, "each leads two")
 
 
 def test_two_replicas_are_warned_of(
@@ -206,17 +211,23 @@ def test_a_broker_that_lacks_a_feature_says_so_and_ends(
 
 
 def test_settings_reach_every_broker(cli: Cli) -> None:
-    cli("config", "set", "log.retention.ms=864000001", "--brokers")
+    def values() -> list[Any]:
+        told = [cli.json("config", "describe", "--broker", node) for node in ("1", "2", "3")]
+        return [
+            next((s["value"] for s in each["settings"] if s["name"] == "log.retention.ms"), None)
+            for each in told
+        ]
+
+    everywhere, there = "864000001", "864000002"
+    cli("config", "set", f"log.retention.ms={everywhere}", "--brokers")
     try:
-        for node in ("1", "2", "3"):
-
-            def value(node: str = node) -> Any:
-                told = cli.json("config", "describe", "--broker", node)["settings"]
-                return {each["name"]: each["value"] for each in told}.get("log.retention.ms")
-
-            eventually(lambda: value() == "864000001", f"broker {node} knows it")
-        cli("config", "set", "log.retention.ms=864000002", "--broker", "2")
-        cli("config", "unset", "log.retention.ms", "--broker", "2")
+        eventually(lambda: values() == [everywhere] * 3, "all know it")
+        cli("config", "set", f"log.retention.ms={there}", "--broker", "2")
+        try:
+            eventually(lambda: values() == [everywhere, there, everywhere], "one has its own")
+        finally:
+            cli("config", "unset", "log.retention.ms", "--broker", "2")
+        eventually(lambda: values() == [everywhere] * 3, "it has what all have")
     finally:
         cli("config", "unset", "log.retention.ms", "--brokers")
 

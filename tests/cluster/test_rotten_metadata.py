@@ -66,5 +66,5 @@ def test_a_broker_of_a_cluster_gets_the_good_bytes_from_the_others() -> None:
         cluster.restart(victim)
         eventually(lambda: path.read_bytes()[: len(good)] == good, "the bytes are good again", 60)
         cluster.wait_ready(in_sync=True)
-        seen = cluster.views([TOPIC])[victim].partitions
+        seen = eventually(lambda: cluster.views([TOPIC]).get(victim), "it answers").partitions
         assert [(one.topic, one.partition) for one in seen] == [(TOPIC, 0)]

@@ -15,10 +15,10 @@ NOT_YET = (14, 15, 16)
 
 async def served(client: Client, version: int, kind: type, **fields: Any) -> Any:
     """The answer, asked for until there is one."""
-    answer = await client.call(kind(transactional_id="x", **fields), version)
+    answer = await client.call(kind(**fields), version)
     while answer.error_code in NOT_YET:
         await watch(0.01)
-        answer = await client.call(kind(transactional_id="x", **fields), version)
+        answer = await client.call(kind(**fields), version)
     assert answer.error_code == 0
     return answer
 
@@ -27,13 +27,12 @@ def test_the_topic_of_the_offsets_is_made(tmp_path: Path) -> None:
     async def test() -> None:
         async with broker_on(tmp_path) as runtime:
             client = await Client.to(runtime)
-            request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["x"])
-            (found,) = (await client.call(request, 4)).coordinators
-            assert found.error_code == 0
+            await served(client, 3, FindCoordinatorRequest, key="x", key_type=TRANSACTION)
             fresh = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
-            given = await served(client, 4, InitProducerIdRequest, **fresh)
+            me = {"transactional_id": "x"}
+            given = await served(client, 4, InitProducerIdRequest, **me, **fresh)
             had = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
-            await served(client, 3, AddOffsetsToTxnRequest, group_id="group", **had)
+            await served(client, 3, AddOffsetsToTxnRequest, group_id="group", **me, **had)
             client.close()
 
     run(test)

@@ -27,6 +27,7 @@ INSIDE = ("kill", "pause", "isolate", "one-way")
 """What may happen while another fault is on."""
 
 RECOVERY_S = 90.0
+LED_WITHIN_S = 10.0
 
 
 class Nemesis:
@@ -121,11 +122,16 @@ class Nemesis:
         return self._dice.choice(running) if running else None
 
     def _leader(self) -> int | None:
-        """Who leads one of the partitions, if anybody does now."""
-        views = self._cluster.views([self._topic])
-        seen = [each for found in views.values() for each in found.partitions]
-        leaders = [each.leader for each in seen if each.leader in self._cluster.running]
-        return self._dice.choice(leaders) if leaders else None
+        """Who leads one of the partitions, if anybody does soon."""
+        deadline = time.monotonic() + LED_WITHIN_S
+        while True:
+            views = self._cluster.views([self._topic])
+            seen = [each for found in views.values() for each in found.partitions]
+            leaders = [each.leader for each in seen if each.leader in self._cluster.running]
+            if leaders:
+                return self._dice.choice(leaders)
+            if time.monotonic() > deadline or self._stop.wait(0.02):
+                return None
 
     # --- processes
 
