@@ -96,19 +96,20 @@ def test_pipelined_batches_of_one_partition_keep_their_order(
 
 
 def test_a_request_may_come_in_any_pieces(bootstrap: str) -> None:
-    request = MetadataRequest(
-        topics=[MetadataRequest.MetadataRequestTopic(name=unique())],
-        allow_auto_topic_creation=False,
-    )
-    request.API_VERSION = 12
-    frame = encode(request, 3)
+    names = [unique() for _ in range(20)]
+    stream = b""
+    for index, name in enumerate(names):
+        wanted = MetadataRequest.MetadataRequestTopic(name=name)
+        request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        request.API_VERSION = 12
+        stream += encode(request, index)
     dice = random.Random(3)
     with Connection(bootstrap) as connection:
         connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream = frame * 20
         while stream:
             size = dice.randrange(1, 40)
             connection.send_bytes(stream[:size])
             stream = stream[size:]
-        for _ in range(20):
-            connection.receive((RESPONSES[MetadataRequest], 12, 3))
+        for index, name in enumerate(names):
+            answer = connection.receive((RESPONSES[MetadataRequest], 12, index))
+            assert only(answer.topics).name == name
