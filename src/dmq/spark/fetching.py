@@ -3,6 +3,10 @@
 The next fetch is asked for before this one is decoded, so that the broker works meanwhile. A leader
 that moves or dies is found again and the read goes on where it was. Offsets that are gone (retention,
 a topic made anew) are an error or skipped, as `failOnDataLoss` says. Runs in executors.
+
+A leader may send a reader that says its rack to a replica there (KIP-392). That one is read from for as
+long as it has what is wanted; whatever it fails over, the leader serves the rest of the range, and
+judges alone which offsets are gone.
 """
 
 import logging
@@ -38,6 +42,7 @@ class Answer:
     aborted: list[Any]
     high_watermark: int
     last_stable_offset: int
+    is_leaders: bool = True
 
 
 class RangeReader:
@@ -51,6 +56,9 @@ class RangeReader:
         self._asked: Connection | None = None
         """The connection on which a fetch from `_offset` is on its way."""
         self._stuck_since: float | None = None
+        self._rack = options.rack
+        self._near: int | None = None
+        """The replica in our rack to which the leader has sent us."""
 
     def read(self, schema: Any) -> Iterator[Any]:
         """Arrow record batches, in offset order. Raises SparkSourceError."""
@@ -102,6 +110,15 @@ class RangeReader:
             return None
 
     def _attempt(self) -> Answer | None:
+        if self._near is None:
+            return self._receive()
+        try:
+            return self._receive()
+        except (OSError, KafkaError) as error:
+            self._back_to_the_leader(str(error) or type(error).__name__)
+            return None
+
+    def _receive(self) -> Answer | None:
         try:
             connection = self._asked or self._ask()
             response = connection.receive()
@@ -114,16 +131,28 @@ class RangeReader:
         what = f"fetch of {self._wanted} at {self._offset}"
         data: PartitionData = only_partition(response, what)
         records: Any = data.records
+        if not records and data.preferred_read_replica >= 0 and self._near is None:
+            self._near = data.preferred_read_replica
+            return None
         return Answer(
             data=memoryview(b"") if records is None else records,
             aborted=data.aborted_transactions or [],
             high_watermark=data.high_watermark,
             last_stable_offset=data.last_stable_offset,
+            is_leaders=self._near is None,
         )
+
+    def _back_to_the_leader(self, why: str) -> None:
+        """Not to be sent away again: it may take the leader a while to notice what we have."""
+        log.info("%s: broker %s does not serve it: %s", self._wanted, self._near, why)
+        self._near, self._rack = None, ""
 
     def _ask(self) -> Connection:
         wanted = self._wanted
-        connection = self._cluster.leader_connection(wanted.topic, wanted.partition)
+        if self._near is None:
+            connection = self._cluster.leader_connection(wanted.topic, wanted.partition)
+        else:
+            connection = self._cluster.connection(self._near)
         connection.send(FETCH, self._request(), highest=FETCH_VERSION_MAX)
         self._asked = connection
         return connection
@@ -148,7 +177,7 @@ class RangeReader:
             max_bytes=size,
             isolation_level=READ_COMMITTED if self._options.reads_committed else READ_UNCOMMITTED,
             topics=[FetchTopic(topic=self._wanted.topic, partitions=[partition])],
-            rack_id=self._options.rack,
+            rack_id=self._rack,
         )
 
     def _hang_up(self) -> None:
@@ -161,6 +190,9 @@ class RangeReader:
 
     def _nothing_there(self, answer: Answer) -> None:
         """An empty answer: wait, unless the log ends before the range does."""
+        if not answer.is_leaders:
+            self._back_to_the_leader("it has fallen behind")
+            return
         end = answer.last_stable_offset if self._options.reads_committed else answer.high_watermark
         if end > self._offset:
             raise SparkSourceError(
