@@ -36,7 +36,7 @@ from dmq.spark.planning import backlog, limited, limited_by_weight, ranges_betwe
 from dmq.spark.reader import RangePartition, read_partition
 from dmq.spark.schema import check_schema
 from dmq.spark.shipping import Shipped
-from dmq.spark.weights import bytes_per_offset
+from dmq.spark.weights import look_ahead
 
 NO_LIMIT = 2**63 - 1
 LOOK_AGAIN_S = 0.2
@@ -203,8 +203,10 @@ class _Driver:
             end = limited(start, end, options.max_offsets_per_trigger)
         if options.max_bytes_per_trigger is not None:
             waiting: list[Partition] = [p for p, until in end.items() if until > start[p]]
-            weights = bytes_per_offset(self._cluster, {p: start[p] for p in waiting})
-            end = limited_by_weight(start, end, options.max_bytes_per_trigger, weights)
+            found = look_ahead(self._cluster, self._finder, {p: start[p] for p in waiting})
+            heavy_from = start | {p: weight.first for p, weight in found.items()}
+            weights = {p: weight.bytes_per_offset for p, weight in found.items()}
+            end = limited_by_weight(heavy_from, end, options.max_bytes_per_trigger, weights)
         return end
 
     # --- tasks
