@@ -1,4 +1,7 @@
-"""Spark's own Kafka connector as the judge: the same rows and the same steps, on the same brokers."""
+"""Spark's own Kafka connector as the judge: the same rows and the same steps, on the same brokers.
+
+And as a writer: what its jobs and streams bring to our brokers is there, for both to read.
+"""
 
 import struct
 from collections.abc import Iterator
@@ -165,3 +168,44 @@ def test_a_limited_stream_takes_the_same_steps(
     assert ends[0] == ends[1]
     assert read[0] == read[1]
     assert len(read[0]) == 1343
+
+
+def test_what_the_connector_writes_is_read_by_both(
+    spark: SparkSession, cluster: Cluster, tmp_path: Any
+) -> None:
+    first, second = (create(cluster.bootstrap, topic_name("theirs"), 3) for _ in range(2))
+    header = "STRUCT('h' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value)"
+    theirs = spark.range(0, 2000, 1, 4).selectExpr(
+        "IF(id % 7 = 0, NULL, CONCAT('key-', id)) AS key",
+        "CONCAT('value-', id) AS value",
+        "IF(id % 5 = 0, 2, NULL) AS partition",
+        f"ARRAY({header}) AS headers",
+    )
+    to = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.compression.type": "lz4"}
+    theirs.write.format("kafka").options(**to, topic=first).option("includeHeaders", "true").save()
+    written = both(spark, cluster, subscribe=first, includeHeaders="true")
+    assert sorted(row[1] for row in written) == sorted(b"value-%d" % n for n in range(2000))
+    assert {row[3] for row in written if int(row[1].split(b"-")[1]) % 5 == 0} == {2}
+
+    source = stream(
+        spark, cluster.bootstrap, "kafka", subscribe=first, startingOffsets="earliest",
+        maxOffsetsPerTrigger=1000, includeHeaders="true",
+    )  # fmt: skip
+    query = (
+        source.select("key", "value", "headers")
+        .writeStream.format("kafka")
+        .options(**to, topic=second, checkpointLocation=str(tmp_path / "theirs"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(400), f"still running: {query.status}"
+    finally:
+        query.stop()
+    copied = both(spark, cluster, subscribe=second, includeHeaders="true")
+    assert sorted(map(_matter, copied)) == sorted(map(_matter, written))
+
+
+def _matter(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Key, value and headers, comparable."""
+    return row[0] or b"", row[1], row[-1]
