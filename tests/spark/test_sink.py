@@ -1,9 +1,11 @@
 """`format("dmq")` as a sink: what is written is what is read, by others' clients too."""
 
 import collections
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from compat.eventually import eventually
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -178,6 +180,44 @@ def test_a_stream_writes_each_batch_once(
         return found == collections.Counter(numbered(4000))
 
     eventually(complete, "every row is there once", 10)
+
+
+def test_a_stream_that_is_stopped_in_mid_batch_leaves_nothing_open(
+    spark: SparkSession, servers: str, checkpoint: str
+) -> None:
+    source, sink = create(servers, topic_name("in")), create(servers, topic_name("out"))
+    produce(servers, source, numbered(1))
+    options = {"kafka.bootstrap.servers": servers, "topic": sink, "checkpointLocation": checkpoint}
+    rows = spark.readStream.format("dmq").option("kafka.bootstrap.servers", servers)
+    rows = rows.option("subscribe", source).option("startingOffsets", "earliest").load()
+
+    def without_an_end(batches: Iterator[Any]) -> Iterator[Any]:
+        """More than the sink keeps before it writes, and then nothing for ever."""
+        for _ in batches:
+            for _ in range(3):
+                yield pa.record_batch([pa.array(["x" * 1000] * 10_000)], names=["value"])
+            while True:
+                time.sleep(1)
+
+    endless = rows.mapInArrow(without_an_end, "value STRING")
+    cluster = Cluster(Settings.of({"kafka.bootstrap.servers": servers}))
+    transactions = Transactions(cluster)
+
+    def is_left_open() -> bool:
+        query = endless.writeStream.format("dmq").options(**options).start()
+        ids = f"dmq-spark.{query.id}."
+        eventually(lambda: transactions.open_ids(ids), "a task has written", 200)
+        query.stop()
+        return bool(transactions.open_ids(ids))
+
+    try:
+        # Spark cancels the job of a query that stops, then interrupts its thread: that breaks the call
+        # of `abort` off, if the job has failed by then. The next stop ends what that has left.
+        assert not all(is_left_open() for _ in range(4))
+    finally:
+        cluster.close()
+    produce(servers, sink, [(None, b"after")])
+    assert [message.value() for message in read(servers, sink)] == [b"after"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dmq.spark.commits import JOB, Committer, Writing
 from dmq.spark.decisions import TOPIC, Decision, FencedError
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.routing import Target
-from dmq.spark.sink import write_task
+from dmq.spark.sink import StreamSink, write_task
 from dmq.spark.sink_options import Columns, SinkOptions
 from dmq.spark.transactions import LostTransactionError, Transaction
 from dmq.spark.writer import TaskWriter
@@ -272,6 +272,74 @@ def test_abort_ends_everything_of_its_run(sink: Sink) -> None:
     assert sink.states(newer) == ["Ongoing"]
     sink.driver("r2").commit(0, [newer])
     eventually(lambda: sink.read() == ["of a newer driver"], "the rows are there, each once", 10)
+
+
+def unheard(servers: str, topic: str, checkpoint: str, query: str, run: str) -> StreamSink:
+    """The sink of a batch with a task that has written, and of which the driver has not heard."""
+    given = {"kafka.bootstrap.servers": servers, "topic": topic, "checkpointLocation": checkpoint}
+    options = SinkOptions.of(given)
+    rows = iter([pa.record_batch([pa.array(["unheard"])], names=["value"])])
+    writing = Writing(options.prefix, query, run, options.place)
+    assert write_task(options, Columns(value=0), writing, 0, rows).transaction is not None
+    return StreamSink(options, Columns(value=0))
+
+
+def test_abort_without_a_word_of_any_task_finds_its_query_by_the_checkpoint(
+    sink: Sink, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dmq.spark.commits.STRAGGLERS_S", 0.5)
+    other = str(uuid.uuid4())
+    others = unheard(servers, sink.topic, "/another", other, "r1")
+    stopped = unheard(servers, sink.topic, "/checkpoint", sink.query, "r1")
+    transactions = sink.driver("").transactions
+    stopped.abort([None, None], 0)
+    assert not transactions.open_ids(sink.writing("").ids)
+    assert transactions.open_ids(f"dmq-spark.{other}.r1.")
+    others.abort([], 0)
+    assert not transactions.open_ids(f"dmq-spark.{other}.")
+    sink.driver("r2").commit(0, [sink.task("r2", "again")])
+    eventually(lambda: sink.read() == ["again"], "the rows are there, each once", 10)
+
+
+def test_abort_without_a_word_takes_nothing_from_a_batch_that_is_decided(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = sink.task("r2", "a")
+    old, new = sink.driver("r1"), sink.driver("r2")
+    seal = old.decider.seal
+
+    def seal_and_wait() -> None:
+        seal()  # An older driver has noted what is open, and the new one comes to its end now …
+        with pytest.raises(SparkSourceError, match="Nothing of the batch was committed"):
+            new.commit(0, [ours])
+
+    monkeypatch.setattr(old.decider, "seal", seal_and_wait)
+    old.sweep()  # … before the old one aborts it.
+    sink.driver("r2").commit(0, [sink.task("r2", "a")])
+    eventually(lambda: sink.read() == ["a"], "the rows are there, each once", 10)
+
+
+def test_abort_without_a_word_carries_a_decision_out_and_yields_to_a_newer_driver(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided = sink.task("r1", "a")
+    dead = sink.driver("r1")
+    dead.log.ensure()
+    dead.decider.take_over()
+    dead._decide(0, [decided])
+    sink.driver("").sweep()
+    eventually(lambda: sink.read() == ["a"], "the rows are there, each once", 10)
+    old, new, ours = sink.driver(""), sink.driver("r2"), sink.task("r2", "b")
+    look = old.transactions.open_ids
+
+    def look_and_wait(prefix: str) -> list[str]:
+        found = look(prefix)
+        new.commit(1, [ours])  # Between the old one's look and its note.
+        return found
+
+    monkeypatch.setattr(old.transactions, "open_ids", look_and_wait)
+    old.sweep()
+    eventually(lambda: sink.read() == ["a", "b"], "the rows are there, each once", 10)
 
 
 def test_abort_after_the_decision_carries_it_out(sink: Sink) -> None:

@@ -30,9 +30,14 @@ is done.
 
 `Committer.abort` may come after 4 (Spark calls it when a commit failed in its middle). So it takes over
 and looks first, and carries a decision out rather than undo it.
+
+Spark does not say whose batch it aborts, only what finished tasks have told. Where none has, `abandon`
+finds the query by the place of its checkpoint, which is a part of the tasks' ids. It does not know which
+of its runs has ended, so it notes and closes as in 6 to 8 before it sweeps.
 """
 
 import logging
+import re
 import time
 from dataclasses import dataclass
 
@@ -63,11 +68,18 @@ class Writing:
     prefix: str
     query: str
     run: str = ""
+    place: str = ""
+    """Where a stream's checkpoint is, in short, if that is known."""
 
     @property
     def ids(self) -> str:
         """How the transactional ids of all runs begin."""
         return f"{self.prefix}.{self.query}."
+
+    @property
+    def ids_of_run(self) -> str:
+        """How the transactional ids of this run's tasks begin, without the dot behind."""
+        return ".".join(filter(None, (self.prefix, self.query, self.run, self.place)))
 
     @property
     def decider(self) -> str:
@@ -99,6 +111,23 @@ def is_over(cluster: Cluster, writing: Writing, batch: int) -> bool:
         time.sleep(0.005)
     last = DecisionLog(cluster).read().get(writing.query)
     return last is not None and last.batch >= batch
+
+
+def abandon(cluster: Cluster, prefix: str, place: str) -> None:
+    """End what the tasks of a query have open of which only the checkpoint's place is known.
+
+    Looks until Spark has stopped all tasks, and no longer: what begins then is a newer driver's.
+    """
+    transactions = Transactions(cluster)
+    one = re.compile(rf"{re.escape(prefix)}\.([^.]+)\.[^.]+\.{re.escape(place)}\.[^.]+\.\d+")
+    deadline = time.monotonic() + STRAGGLERS_S
+    is_last = False
+    while not is_last:
+        is_last = time.monotonic() > deadline
+        matches = map(one.fullmatch, transactions.open_ids(f"{prefix}."))
+        for query in sorted({match[1] for match in matches if match}):
+            Committer(cluster, Writing(prefix, query)).sweep()
+        time.sleep(0.1)
 
 
 class Committer:
@@ -141,6 +170,15 @@ class Committer:
         if self._writing.run or self._writing.is_job:
             # Tasks of this run that told nobody. Another run's may be those of a newer driver.
             self._sweep_until_quiet(f"{self._writing.ids}{self._writing.run}")
+
+    def sweep(self) -> None:
+        """End what tasks have left open in any run, except for what was decided: that is carried out."""
+        self.log.ensure()
+        nothing = Decision(self._writing.query, batch=-1, transactions=(), is_ended=True)
+        try:
+            self._finish(self.last_decision() or nothing)
+        except FencedError:
+            return  # By a newer driver, which sweeps itself.
 
     def last_decision(self) -> Decision | None:
         """What was decided last; nobody else decides from here on, until they take over."""
@@ -222,10 +260,12 @@ class Committer:
         and is killed then would leave it open for as long as the time-out is.
         """
         deadline = time.monotonic() + STRAGGLERS_S
-        while time.monotonic() < deadline:
+        is_last = False
+        while not is_last:
+            is_last = time.monotonic() > deadline  # Looks may be slow: one is behind the deadline.
             for standing in self._open(prefix):
                 self.transactions.abort(standing.transaction)
-                deadline = time.monotonic() + STRAGGLERS_S
+                deadline, is_last = time.monotonic() + STRAGGLERS_S, False
             time.sleep(0.1)
 
     def settle(self, ids: list[str]) -> None:

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from dmq.spark.cluster import Cluster
-from dmq.spark.commits import JOB, Committer, Writing, is_over
+from dmq.spark.commits import JOB, Committer, Writing, abandon, is_over
 from dmq.spark.decisions import DecisionLog
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.identities import IDENTITIES
@@ -116,7 +116,7 @@ class StreamSink(Shipped, DataSourceStreamArrowWriter):
         run = context.getLocalProperty(RUN) or ""
         if not query or batch < 0:
             raise SparkSourceError("Spark does not tell which query and batch this is")
-        writing = Writing(self._options.prefix, query, run)
+        writing = Writing(self._options.prefix, query, run, self._options.place)
         if self._options.is_exactly_once and _is_decided(self._options, writing, batch):
             _drain(iterator)
             return Written(writing)
@@ -130,18 +130,23 @@ class StreamSink(Shipped, DataSourceStreamArrowWriter):
                 committer.commit(batchId, _transactions(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """End what is open. Without any message the query has no name: the next run sweeps."""
+        """End what is open. Without any message the query's name is told by its checkpoint only."""
         writing = _writing(messages)
-        if self._options.is_exactly_once and writing is not None:
+        if not self._options.is_exactly_once:
+            return
+        if writing is not None:
             with _committer(self._options, writing) as committer:
                 committer.abort(batchId, _transactions(messages))
+        elif self._options.place:
+            with contextlib.closing(Cluster(self._options.settings)) as cluster:
+                abandon(cluster, self._options.prefix, self._options.place)
 
 
 def write_task(
     options: SinkOptions, columns: Columns, writing: Writing, batch: int, rows: Iterator[Any]
 ) -> Written:
     """Write the rows of a task, in a transaction of its own unless at-least-once is enough."""
-    id_ = IDENTITIES.take(_beginning(writing), batch) if options.is_exactly_once else None
+    id_ = IDENTITIES.take(writing.ids_of_run, batch) if options.is_exactly_once else None
     writer = TaskWriter(options, columns, id_, lambda cluster: is_over(cluster, writing, batch))
     try:
         writer.write(rows)
@@ -156,16 +161,12 @@ def _drain(rows: Iterator[Any]) -> None:
         pass
 
 
-def _beginning(writing: Writing) -> str:
-    return f"{writing.ids}{writing.run}" if writing.run else writing.ids.rstrip(".")
-
-
 def _is_decided(options: SinkOptions, writing: Writing, batch: int) -> bool:
     """Was this batch decided before? Then what a task writes would be aborted anyway.
 
     Only a run's first batch can be a replay, so a worker that has written for this run need not look.
     """
-    if IDENTITIES.has_seen(_beginning(writing)):
+    if IDENTITIES.has_seen(writing.ids_of_run):
         return False
     cluster = Cluster(options.settings)
     try:

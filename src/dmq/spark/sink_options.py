@@ -4,6 +4,7 @@ Owns the names, the defaults and the sentences for wrong ones. Does no input or 
 """
 
 import difflib
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -62,6 +63,8 @@ class SinkOptions:
     delivery_timeout_s: float
     batch_bytes_max: int
     prefix: str
+    place: str
+    """The checkpoint's location in short, in the names of a stream's transactions; "" if not told."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "SinkOptions":
@@ -88,7 +91,12 @@ class SinkOptions:
             delivery_timeout_s=_number(client, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS) / 1000,
             batch_bytes_max=_number(client, "max.request.size", BATCH_BYTES_MAX, least=1000),
             prefix=given.get("transactionalidprefix", "dmq-spark"),
+            place=_in_short(given.get("checkpointlocation", "")),
         )
+
+
+def _in_short(location: str) -> str:
+    return hashlib.sha256(location.encode()).hexdigest()[:12] if location else ""
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
