@@ -423,6 +423,29 @@ def test_a_slow_job_that_another_one_helped_is_done_and_not_failed(
     assert not {slow.query, other.query} & driver.log.read().keys(), "both are closed"
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_job_whose_driver_died_after_its_decision_is_finished_by_the_next_batch_of_a_stream(
+    lost: int, sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Sink(sink.servers, sink.cluster, sink.topic, f"{JOB}{uuid.uuid4().hex}")
+    ours = [job.task("", "a"), job.task("", "b"), job.task("", "c")]
+    dead = job.driver("")
+    dead.log.ensure()
+    dead.decider.take_over()
+    dead._decide(0, ours)
+    dead.transactions.end(ours[0], commit=True)  # … and died between the ends.
+    for transaction in ours[:0:-1][:lost]:
+        dead.transactions.abort(transaction)  # As if its time had run out.
+    monkeypatch.setattr("dmq.spark.commits.ABANDONED_MS", -60_000)  # As if a minute had passed.
+    sink.driver("r1").commit(0, [sink.task("r1", "stream")])
+    eventually(lambda: job.query not in sink.driver("").log.read(), "it is closed", 10)
+    values = [*["a", "b", "c"][: 3 - lost], "stream"]
+    eventually(lambda: sink.read() == values, "what could be committed is there", 10)
+    sink.driver("r1").commit(1, [sink.task("r1", "stream")])
+    told = [record for record in caplog.records if job.query in record.getMessage()]
+    assert len(told) == lost, "what is lost is told once"
+
+
 def test_ending_twice_is_ending_once(sink: Sink) -> None:
     ours = sink.task("r1", "a")
     transactions = sink.driver("r1").transactions

@@ -24,9 +24,9 @@ the sweep ends exactly what was noted, by epoch, not what the same ids do later.
 A task that the driver no longer waits for may open its transaction after 6. Once that is done it calls
 `is_over`, which finds what 4 has written: so of the two, one sees the other.
 
-A job has no next driver. Another job that finds its decision not ended after a minute takes over and
-goes to 5; if the driver was only slow, it finds its transactions committed and itself fenced in 7, and
-is done.
+A job has no next driver. Any other job or stream that finds its decision not ended after a minute takes
+over and goes to 5; if the driver was only slow, it finds its transactions committed and itself fenced in
+7, and is done. Where nobody came before the transactions timed out, this is told in the log, once.
 
 `Committer.abort` may come after 4 (Spark calls it when a commit failed in its middle). So it takes over
 and looks first, and carries a decision out rather than undo it.
@@ -59,6 +59,10 @@ JOB = "job-"
 """How the name of a write begins that is not a stream's."""
 
 _log = logging.getLogger(__name__)
+
+
+class IncompleteError(SparkSourceError):
+    """Brokers aborted a part of what was decided before anybody came to commit it."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class Committer:
                 self.transactions.abort(transaction)  # A replay wrote what was decided already.
         if self._writing.is_job:
             self.settle([each.id for each in ours])
-            self._help_abandoned(decisions, last.decided_ms)
+        self._help_abandoned(decisions, last.decided_ms)
 
     def abort(self, batch: int, ours: list[Transaction]) -> None:
         """End what tasks have left open, unless the batch was decided before its commit failed."""
@@ -227,7 +231,7 @@ class Committer:
         """Steps 5 to 8."""
         lost = [] if decision.is_ended else self.transactions.commit_all([*decision.transactions])
         if lost:
-            raise SparkSourceError(
+            raise IncompleteError(
                 f"batch {decision.batch} was decided, but {len(lost)} of its"
                 f" {len(decision.transactions)} transactions had been aborted before they could be"
                 f" committed ({lost[0].id}, …): the driver was away for longer than"
@@ -286,6 +290,17 @@ class Committer:
             other = Writing(self._writing.prefix, decision.query)
             if other.is_job and other != self._writing and decision.decided_ms < before_ms:
                 try:
-                    Committer(self._cluster, other).abort(decision.batch, [])
+                    Committer(self._cluster, other)._finish_for_another()
                 except DmqError as error:
                     _log.warning("%s was left half committed: %s", decision.query, error)
+
+    def _finish_for_another(self) -> None:
+        decision = self.last_decision()
+        if decision is None:
+            return  # Somebody was faster.
+        try:
+            self._finish(decision)
+        except IncompleteError as error:
+            _log.error("%s was left half committed, and stays so: %s", self._writing.query, error)
+            self.decider.open(None)
+            self.decider.seal()
