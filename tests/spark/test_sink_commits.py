@@ -16,6 +16,7 @@ from spark.feeding import create
 from dmq.errors import ErrorCode
 from dmq.spark.cluster import Cluster, Settings
 from dmq.spark.commits import JOB, Committer, Writing
+from dmq.spark.connection import DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS, Connection
 from dmq.spark.decisions import TOPIC, Decision, FencedError
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.routing import Target
@@ -444,6 +445,28 @@ def test_a_job_whose_driver_died_after_its_decision_is_finished_by_the_next_batc
     sink.driver("r1").commit(1, [sink.task("r1", "stream")])
     told = [record for record in caplog.records if job.query in record.getMessage()]
     assert len(told) == lost, "what is lost is told once"
+
+
+def test_brokers_from_before_kafka_3_are_refused_before_anything_is_written(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = Connection._learn_versions
+
+    def learn_less(connection: Connection) -> None:
+        """As from a broker of Kafka 2.8."""
+        learn(connection)
+        for key in (DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS):
+            del connection._versions[key]
+
+    monkeypatch.setattr(Connection, "_learn_versions", learn_less)
+    with pytest.raises(SparkSourceError, match=r"from 3\.0 on.*\"delivery\", \"at-least-once\""):
+        sink.task("r1", "a")
+    options = {"topic": sink.topic, "delivery": "at-least-once"}
+    writer = TaskWriter(
+        SinkOptions.of({"kafka.bootstrap.servers": sink.servers, **options}), Columns(value=0), None
+    )
+    writer.write([pa.record_batch([pa.array(["b"])], names=["value"])])
+    assert sink.read() == ["b"]
 
 
 def test_ending_twice_is_ending_once(sink: Sink) -> None:

@@ -48,6 +48,7 @@ INIT_PRODUCER_ID = 22
 ADD_PARTITIONS_TO_TXN = 24
 END_TXN = 26
 SASL_AUTHENTICATE = 36
+DESCRIBE_TRANSACTIONS = 65
 LIST_TRANSACTIONS = 66
 
 ANSWER_BYTES_MAX = 1 << 30
@@ -159,6 +160,10 @@ class Connection:
                 f" {api.max_version}); use brokers of Kafka 2.1 or later, or a newer dmq package"
             )
         return version
+
+    def speaks(self, key: int) -> bool:
+        """Does the broker have this API at all?"""
+        return key in self._versions
 
     def close(self) -> None:
         """Hang up."""

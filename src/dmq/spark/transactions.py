@@ -19,6 +19,7 @@ from dmq.errors import ErrorCode, KafkaError
 from dmq.spark.cluster import TRANSACTION, Cluster
 from dmq.spark.connection import (
     ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
     END_TXN,
     INIT_PRODUCER_ID,
     LIST_TRANSACTIONS,
@@ -41,7 +42,6 @@ _INIT_HIGHEST = 4
 _ADD_HIGHEST = 3
 _END_HIGHEST = 4
 _ABORT_HIGHEST = 5
-DESCRIBE_TRANSACTIONS = 65
 
 IN_FLIGHT_MAX = 5
 _BUSY_PAUSE_S = 0.004
@@ -100,6 +100,7 @@ class Transactions:
         request = InitProducerIdRequest(transactional_id=id_, transaction_timeout_ms=timeout_ms)
 
         def attempt() -> Transaction:
+            _check_tells(self._cluster.coordinator_connection(id_, TRANSACTION))
             response = self._ask_patiently(id_, INIT_PRODUCER_ID, request, _INIT_HIGHEST)
             if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
                 raise SparkSourceError(
@@ -255,6 +256,16 @@ class Transactions:
             if ErrorCode.CONCURRENT_TRANSACTIONS not in codes or time.monotonic() > deadline:
                 return response
             time.sleep(_BUSY_PAUSE_S)
+
+
+def _check_tells(connection: Connection) -> None:
+    """What is begun on a broker that does not tell what is open could never be decided on."""
+    if not (connection.speaks(DESCRIBE_TRANSACTIONS) and connection.speaks(LIST_TRANSACTIONS)):
+        raise SparkSourceError(
+            f"the broker at {connection.address} does not tell which transactions are open, as Kafka"
+            " does from 3.0 on, and exactly-once can't do without: use newer brokers, or write with"
+            ' option("delivery", "at-least-once")'
+        )
 
 
 def _end_request(transaction: Transaction, commit: bool) -> EndTxnRequest:
