@@ -6,13 +6,15 @@ read: the error says how to turn one into PEM. Mechanisms: PLAIN, SCRAM-SHA-256,
 """
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import re
 import secrets
 import socket
 import ssl
-from collections.abc import Generator, Mapping
+import tempfile
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 from dmq.spark.failures import SparkSourceError
@@ -24,6 +26,7 @@ SECURITY_OPTIONS = frozenset({
     "sasl.jaas.config", "ssl.ca.location", "ssl.certificate.location", "ssl.key.location",
     "ssl.key.password", "ssl.truststore.location", "ssl.truststore.type",
     "ssl.truststore.certificates", "ssl.keystore.location", "ssl.keystore.type",
+    "ssl.keystore.certificate.chain", "ssl.keystore.key",
     "ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification",
 })  # fmt: skip
 """Names without the leading `kafka.`, in lower case."""
@@ -47,6 +50,8 @@ class Security:
     certificate_file: str | None = None
     key_file: str | None = None
     key_password: str | None = None
+    key_pair_text: str | None = None
+    """The certificates of this client and their private key, as PEM."""
     checks_name: bool = True
     checks_certificate: bool = True
 
@@ -74,6 +79,7 @@ class Security:
             certificate_file=options.get("ssl.certificate.location") or _pem(options, "keystore"),
             key_file=options.get("ssl.key.location"),
             key_password=options.get("ssl.key.password"),
+            key_pair_text=_key_pair(options),
             checks_name=options.get("ssl.endpoint.identification.algorithm", "https").lower()
             not in ("", "none"),
             checks_certificate=options.get("enable.ssl.certificate.verification", "true").lower()
@@ -101,19 +107,28 @@ class Security:
     def _context(self) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cafile=self.ca_file, cadata=self.ca_text)
-            if self.certificate_file:
-                context.load_cert_chain(self.certificate_file, self.key_file, self.key_password)
+            if self.key_pair_text:
+                with _as_file(self.key_pair_text) as file:
+                    context.load_cert_chain(file, password=self._password)
+            elif self.certificate_file:
+                context.load_cert_chain(self.certificate_file, self.key_file, self._password)
         except (OSError, ssl.SSLError) as error:
             files = [f for f in (self.ca_file, self.certificate_file, self.key_file) if f]
             raise SparkSourceError(
-                f"the TLS files cannot be read ({', '.join(files)}): {error}; they must be PEM and lie"
-                " at the same path on the driver and on every executor"
+                f"the TLS files and options cannot be read ({', '.join(files) or 'no files'}): {error};"
+                " they must be PEM; files must lie at the same path on the driver and on every"
+                " executor, and an encrypted key needs kafka.ssl.key.password"
             ) from error
         if not (self.checks_name and self.checks_certificate):
             context.check_hostname = False
         if not self.checks_certificate:
             context.verify_mode = ssl.CERT_NONE
         return context
+
+    @property
+    def _password(self) -> str:
+        """Never None: OpenSSL would ask the terminal for that of an encrypted key, and wait."""
+        return self.key_password or ""
 
     def exchange(self) -> Generator[bytes, bytes, None]:
         """The client's side of a login: yields what to send, is sent what came back."""
@@ -157,6 +172,27 @@ def _pem(options: Mapping[str, str], store: str) -> str | None:
             f" give that with kafka.ssl.{store}.type=PEM"
         )
     return location
+
+
+def _key_pair(options: Mapping[str, str]) -> str | None:
+    chain, key = options.get("ssl.keystore.certificate.chain"), options.get("ssl.keystore.key")
+    if not chain and not key:
+        return None
+    if not chain or not key:
+        raise SparkSourceError(
+            "a client's certificate needs both kafka.ssl.keystore.certificate.chain and"
+            " kafka.ssl.keystore.key, as PEM"
+        )
+    return f"{key.strip()}\n{chain.strip()}\n"
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """OpenSSL reads keys from files only: one that nobody else may read, for a moment."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+        file.write(text)
+        file.flush()
+        yield file.name
 
 
 def _scram(mechanism: str, username: str, password: str) -> Generator[bytes, bytes, None]:
