@@ -254,6 +254,13 @@ def send(cluster: Cluster, topic: str, numbers: Any) -> None:
     produce(cluster.bootstrap, topic, pairs)
 
 
+def beyond_its_price(order: bytes) -> bytes:
+    """The same order, with a price of more digits than were declared."""
+    price = (1250).to_bytes(2)
+    assert order.count(b"\x04" + price) == 1
+    return order.replace(b"\x04" + price, b"\x0a" + b"\x00\xff\xfb" + price)
+
+
 def test_avro_and_protobuf_are_landed_and_audited_too(
     spark: SparkSession, cluster: Cluster, landed: Land, tmp_path: Path
 ) -> None:
@@ -268,15 +275,18 @@ def test_avro_and_protobuf_are_landed_and_audited_too(
     for format_, (value, settings) in good.items():
         topic = create(cluster.bootstrap, topic_name(format_), 1)
         create(cluster.bootstrap, f"{topic}-dead", 1)
-        produce(cluster.bootstrap, topic, [(b"k", value), (b"k", b"\x0a\xff"), (b"k", value)])
+        bad = [b"\x0a\xff", beyond_its_price(value)] if format_ == "avro" else [b"\x0a\xff"]
+        produce(cluster.bootstrap, topic, [(b"k", each) for each in (value, *bad, value)])
         table = ParquetTable(tmp_path / format_)
         progress = landed(topic, table, format=format_, partition_by=(), **settings)
-        assert (progress.rows, progress.dead_letters) == (3, 1)
+        assert (progress.rows, progress.dead_letters) == (2 + len(bad), len(bad))
         found = rows(table)
-        assert [row["_offset"] for row in found] == [0, 2]
-        [letter] = letters(cluster, f"{topic}-dead", 1)
-        assert letter["dmq.dead.reason"].startswith(f"not {format_.capitalize()} of")
+        assert [row["_offset"] for row in found] == [0, 1 + len(bad)]
+        dead = letters(cluster, f"{topic}-dead", len(bad))
+        reasons = {each["dmq.dead.offset"]: each["dmq.dead.reason"] for each in dead}
+        assert reasons["1"].startswith(f"not {format_.capitalize()} of")
         if format_ == "avro":
+            assert reasons["2"] == "field price: 42946408.7 is no decimal(9,2)"
             assert {name: found[0][name] for name in ORDER} == ORDER | {"more": [("y", 1.5)]}
         else:
             assert (found[0]["id"], found[0]["lines"]) == ("a", [{"product": "tea"}])

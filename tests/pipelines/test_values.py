@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from dmq.spark.pipelines import avro_values, protobuf_values
-from dmq.spark.pipelines.decoded_values import decoded
+from dmq.spark.pipelines.decoded_values import decoded, in_columns
 from dmq.spark.pipelines.failures import PipelineError
 from dmq.spark.pipelines.json_values import why_not
 
@@ -124,9 +124,75 @@ def test_what_is_no_avro_has_a_reason(value: bytes | None, skip: int, reason: st
     assert reason in why
 
 
+def record_of(kind: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": "x", "type": kind}]}
+
+
+def landed_avro(read_as: Any, *written: tuple[Any, Any]) -> tuple[list[Any], list[Any]]:
+    """Values that were written as other types, in the columns of `read_as`; and the reasons."""
+    decode = avro_values.decoder_of(json.dumps(record_of(read_as)))
+    results = []
+    for kind, value in written:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(record_of(kind)), {"x": value})
+        results.append(decoded(decode, out.getvalue(), 0))
+    parsed, reasons = in_columns(results, avro_values.type_of(record_of(read_as)))
+    return parsed.to_pylist(), reasons.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("read_as", "good", "bad", "reason"),
+    [
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+            ("bytes", (12345).to_bytes(4)),
+            ("bytes", (536_970_000_012).to_bytes(8)),
+            "field x: 5.3697E+9 is no decimal(5,2)",
+        ),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
+            ("bytes", b""),
+            ("bytes", (123456).to_bytes(4)),  # One digit too many: it would have been rounded.
+            "field x: 1234.6 is no decimal(5,2)",
+        ),
+        ("int", ("long", 5), ("long", 2**40), "field x: 1099511627776 is no int"),
+    ],
+)
+def test_avro_beyond_its_column_is_refused_and_its_neighbours_are_not(
+    read_as: Any, good: tuple[Any, Any], bad: tuple[Any, Any], reason: str
+) -> None:
+    rows, reasons = landed_avro(read_as, good, bad, good)
+    assert rows[1] is None
+    assert rows[0] == rows[2] is not None
+    assert reasons == [None, reason, None]
+
+
+@pytest.mark.parametrize(
+    ("logical", "written", "landed"),
+    [
+        ({"type": "string", "logicalType": "uuid"}, "5f2c", "5f2c"),
+        ({"type": "int", "logicalType": "time-millis"}, 5, 5),
+        (
+            {"type": "long", "logicalType": "local-timestamp-millis"},
+            86_400_000,
+            datetime(1970, 1, 2),
+        ),
+    ],
+)
+def test_logical_types_of_avro_are_landed_as_what_they_are_or_as_written(
+    logical: dict[str, str], written: Any, landed: Any
+) -> None:
+    assert landed_avro(logical, (logical["type"], written)) == ([{"x": landed}], [None])
+
+
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
+        (
+            '{"type":"record","name":"D","fields":[{"name":"d","type":'
+            '{"type":"bytes","logicalType":"decimal","precision":39}}]}',
+            "more than 38 digits",
+        ),
         ("{", "does not hold"),
         ('"string"', "not a record's"),
         (
@@ -184,6 +250,21 @@ def test_what_is_no_protobuf_has_a_reason() -> None:
     decode = protobuf_values.decoder_of(descriptors(), "shop.Order")
     assert "not Protobuf of shop.Order" in str(decoded(decode, b"\x0a\xff", 0)[1])
     assert "none of its fields" in str(decoded(decode, b"\x98\x06\x01", 0)[1])
+
+
+def test_text_of_protobuf_that_is_none_is_refused() -> None:
+    """Only proto3 makes sure that a string is UTF-8."""
+    file = descriptor_pb2.FileDescriptorProto(name="old.proto", package="old", syntax="proto2")
+    word = file.message_type.add(name="Word")
+    word.field.add(name="word", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    files = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    old = base64.b64encode(files).decode()
+    decode = protobuf_values.decoder_of(old, "old.Word")
+    results = [decoded(decode, value, 0) for value in (b"\x0a\x01a", b"\x0a\x02\xff\xfe")]
+    type_ = protobuf_values._struct(protobuf_values._class_of(old, "old.Word").DESCRIPTOR, ())
+    parsed, reasons = in_columns(results, type_)
+    assert parsed.to_pylist() == [{"word": "a"}, None]
+    assert reasons.to_pylist() == [None, r"field word: b'\xff\xfe' is no string"]
 
 
 def test_a_descriptor_set_must_have_the_message() -> None:

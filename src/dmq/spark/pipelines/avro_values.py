@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _SHOWN_MAX = 100
+_DIGITS_MAX = 38
+"""Of Spark's decimals."""
 
 
 def avro_values(schema: str, skip_bytes: int) -> DecodedValues:
@@ -30,7 +32,7 @@ def decoder_of(schema: str) -> Decoder:
     from fastavro import schemaless_reader
     from fastavro.schema import parse_schema
 
-    parsed = parse_schema(json.loads(schema))
+    parsed = parse_schema(_plain(json.loads(schema)))
 
     def decode(value: bytes) -> dict[str, Any]:
         source = io.BytesIO(value)
@@ -48,6 +50,19 @@ def decoder_of(schema: str) -> Decoder:
         return fields
 
     return decode
+
+
+def _plain(schema: Any) -> Any:
+    """The schema without logical types that have no column of their own (`uuid`, `time-millis`):
+    fastavro would make objects of them, and the column takes what they are written as."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    is_known = "logicalType" in schema and _logical(schema) is not None
+    return {
+        name: _plain(each) for name, each in schema.items() if is_known or name != "logicalType"
+    }
 
 
 def type_of(document: Any) -> "StructType":
@@ -132,10 +147,14 @@ def _logical(schema: Any) -> "DataType | None":
 
     name = schema["logicalType"]
     if name == "decimal":
+        if schema["precision"] > _DIGITS_MAX:
+            raise PipelineError(f"A decimal of more than {_DIGITS_MAX} digits has no column")
         return t.DecimalType(schema["precision"], schema.get("scale", 0))
     plain: dict[str, DataType] = {
         "date": t.DateType(),
         "timestamp-millis": t.TimestampType(),
         "timestamp-micros": t.TimestampType(),
+        "local-timestamp-millis": t.TimestampNTZType(),
+        "local-timestamp-micros": t.TimestampNTZType(),
     }
     return plain.get(name)

@@ -1,7 +1,8 @@
 """Values that Python decodes, record by record: what Avro and Protobuf have in common.
 
 Spark reads these formats only with a jar. Here a function in the executors turns bytes into Python
-values and Arrow makes columns of them; a value that can't be decoded has its reason instead.
+values and Arrow makes columns of them; a value that can't be decoded, or that decodes to more than its
+column takes (an `int` of 40 bits, a decimal with too many digits), has its reason instead.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 Decoder = Callable[[bytes], dict[str, Any]]
 """The fields of a value. Raises ValueError with the reason."""
+Decoded = tuple[dict[str, Any] | None, str | None]
+"""(fields, None) or (None, the reason)."""
+_SHOWN_MAX = 40
 
 
 class DecodedValues:
@@ -45,25 +49,63 @@ def _mapper(type_: "StructType", make: Callable[[], Decoder], skip_bytes: int) -
 
     def decode_all(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_type
 
-        arrow_type = to_arrow_type(type_, timezone="UTC")
         decoder = make()
         for batch in batches:
             values = batch.column("value").to_pylist()
             results = [decoded(decoder, value, skip_bytes) for value in values]
-            parsed = pa.array([fields for fields, _ in results], type=arrow_type)
-            reasons = pa.array([reason for _, reason in results], type=pa.string())
             names = [*batch.schema.names, "parsed", "reason"]
-            yield pa.RecordBatch.from_arrays([*batch.columns, parsed, reasons], names=names)
+            columns = [*batch.columns, *in_columns(results, type_)]
+            yield pa.RecordBatch.from_arrays(columns, names=names)
 
     return decode_all
 
 
-def decoded(
-    decoder: Decoder, value: bytes | None, skip_bytes: int
-) -> tuple[dict[str, Any] | None, str | None]:
-    """(fields, None) or (None, the reason)."""
+def in_columns(results: list[Decoded], type_: "StructType") -> "tuple[pa.Array, pa.Array]":
+    """`parsed` and `reason`; what the columns don't take is refused value by value."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    arrow_type = to_arrow_type(type_, timezone="UTC")
+    parsed = _array([fields for fields, _ in results], arrow_type)
+    if parsed is None:
+        results = [_fitting(each, type_) for each in results]
+        parsed = _array([fields for fields, _ in results], arrow_type)
+        assert parsed is not None, "each value fits"
+    return parsed, pa.array([reason for _, reason in results], type=pa.string())
+
+
+def _array(values: list[Any], type_: "pa.DataType") -> "pa.Array | None":
+    """None if one of the values is not of the type."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, type=type_)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None
+
+
+def _fitting(result: Decoded, type_: "StructType") -> Decoded:
+    fields, _ = result
+    if fields is None:
+        return result
+    wrong = next((each for each in type_.fields if not _fits(fields.get(each.name), each)), None)
+    if wrong is None:
+        return result
+    shown = str(fields[wrong.name])
+    if len(shown) > _SHOWN_MAX:
+        shown = shown[:_SHOWN_MAX] + "…"
+    return None, f"field {wrong.name}: {shown} is no {wrong.dataType.simpleString()}"
+
+
+def _fits(value: Any, field: "StructField") -> bool:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return _array([value], to_arrow_type(field.dataType, timezone="UTC")) is not None
+
+
+def decoded(decoder: Decoder, value: bytes | None, skip_bytes: int) -> Decoded:
+    """What a decoder makes of a value."""
     if value is None:
         return None, "no value"
     if len(value) < skip_bytes:
