@@ -1,7 +1,8 @@
 """JSON values: Spark's own parser reads them, Python says what is wrong with those it refuses.
 
 The parser is strict about types: a text where a number is declared is a broken record, not a null.
-Fields that are declared NOT NULL must be there. Fields that are not declared are left out.
+Fields that are declared NOT NULL must be there. Fields that are not declared are left out. What is not
+UTF-8 is broken; the parser would put other characters in its place.
 """
 
 import json
@@ -35,8 +36,10 @@ class JsonValues:
 
         with_broken = StructType([*self._schema.fields]).add(_BROKEN, StringType())
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BROKEN}
-        parsed = f.from_json(f.col("value").cast("string"), with_broken, options)
+        text = f.col("value").cast("string")
+        parsed = f.from_json(text, with_broken, options)
         good = f.col("parsed").isNotNull() & f.col(f"parsed.{_BROKEN}").isNull()
+        good = good & f.is_valid_utf8(text)
         for name in self._required:
             good = good & f.col(f"parsed.`{name}`").isNotNull()
         told = records.withColumn("parsed", parsed).withColumn(

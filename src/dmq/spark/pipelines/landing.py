@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
 
 Watcher = Callable[[Progress, Flow | None], None]
 MOMENTS = ("day", "hour")
@@ -55,6 +56,10 @@ class Target(Protocol):
 
     def begin(self, landing: Landing) -> None:
         """Be ready for batches."""
+        ...
+
+    def refusal(self, row: "StructType") -> "Column | None":
+        """Why the struct in the column `row` can't be put, null if it can; None: all can."""
         ...
 
     def put(self, rows: "DataFrame", batch: int) -> None:
@@ -216,6 +221,10 @@ def _moments(landing: Landing) -> list[str]:
 
 def land_columns(good: "DataFrame", landing: Landing, fields: Sequence[str]) -> "DataFrame":
     """The table's columns, of records that parsed."""
+    return good.select(*_columns(landing, fields))
+
+
+def _columns(landing: Landing, fields: Sequence[str]) -> "list[Column]":
     from pyspark.sql import functions as f
 
     columns: list[Column] = [f.col(f"parsed.`{name}`").alias(name) for name in fields]
@@ -231,7 +240,7 @@ def land_columns(good: "DataFrame", landing: Landing, fields: Sequence[str]) -> 
     columns += [
         f.date_format("timestamp", patterns[each]).alias(each) for each in _moments(landing)
     ]
-    return good.select(*columns)
+    return columns
 
 
 class _Batches:
@@ -263,7 +272,7 @@ class _Batches:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
-        parsed = self._format.parse(records)
+        parsed = self._judged(self._format.parse(records))
         count = Observation()
         bad_ones = f.count_if(~f.col("is_good")).alias("bad")
         watched = parsed.observe(count, f.count(f.lit(1)).alias("all"), bad_ones)
@@ -275,9 +284,23 @@ class _Batches:
             self._bury(parsed)
             self.dead += bad
 
+    def _judged(self, parsed: "DataFrame") -> "DataFrame":
+        """The records, with `refused`: of what parsed, the target can't take all."""
+        from pyspark.sql import functions as f
+
+        told = parsed.withColumn("row", f.struct(*_columns(self._landing, self._format.fields)))
+        refusal = self._target.refusal(told.select("row.*").schema)
+        if refusal is None:
+            return parsed.withColumn("refused", f.lit(None).cast("string"))
+        told = told.withColumn("refused", f.when(f.col("is_good"), refusal)).drop("row")
+        return told.withColumn("is_good", f.col("is_good") & f.col("refused").isNull())
+
     def _bury(self, parsed: "DataFrame") -> None:
-        """Send what does not parse to the dead-letter topic."""
+        """Send what does not parse, or is refused, to the dead-letter topic."""
+        from pyspark.sql import functions as f
+
         bad = self._format.reasons(parsed.where("NOT is_good"))
+        bad = bad.withColumn("reason", f.coalesce("refused", "reason"))
         writer = letters(bad).write.format("dmq").options(**self._order.source)
         writer.option("topic", self._landing.dead_letters).mode("append").save()
 

@@ -2,7 +2,9 @@
 
 Executors copy a batch's rows into a table aside (COPY, no log); then the driver merges them in one
 transaction, together with the batch's number in `dmq_landings`: a batch that Spark repeats after a
-crash is found there and left out. Of several records of a key the one with the highest offset wins.
+crash is found there and left out. Of several records of a key the last one wins: in a partition the
+one with the highest offset; among partitions, whose offsets say nothing of each other, the latest of
+these by its time (a key is in several if it is not the record's, or if partitions were added).
 Without a key of the caller's, rows are added, and their key is the place in the topic.
 
 psycopg does the talking: Spark's own way to a database is a Java driver, a jar that everybody would
@@ -18,13 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmq.spark.pipelines.failures import PipelineError
+from dmq.spark.pipelines.postgres_limits import NESTED, refusal, text_of_key
 from dmq.spark.pipelines.tables import Landing
 
 if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.sql import Composed
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 _PLACE = ("_partition", "_offset")
 _TYPES = {
@@ -32,7 +35,6 @@ _TYPES = {
     "long": "bigint", "float": "real", "double": "double precision", "boolean": "boolean",
     "timestamp": "timestamptz", "timestamp_ntz": "timestamp", "date": "date", "binary": "bytea",
 }  # fmt: skip
-_NESTED = ("struct", "array", "map")
 _MAKE_LANDINGS = """
     CREATE TABLE IF NOT EXISTS dmq_landings (
         id text PRIMARY KEY, target text UNIQUE NOT NULL, batch bigint NOT NULL, facts jsonb NOT NULL)
@@ -84,14 +86,18 @@ class PostgresTable:
                 (landing.id, self._table, facts),
             )
 
-    def put(self, rows: "DataFrame", batch: int) -> None:
-        """Merge these rows, unless that was done for this batch already."""
-        columns = [(field.name, _type(field.dataType)) for field in rows.schema.fields]
-        missing = set(self._keys) - {name for name, _ in columns}
+    def refusal(self, row: "StructType") -> "Column":
+        """Why PostgreSQL would not take a row. Raises PipelineError if rows don't have the key."""
+        missing = set(self._keys) - set(row.fieldNames())
         if missing:
             raise PipelineError(
                 f"The key {', '.join(sorted(missing))} is no column", "Choose --key of the fields."
             )
+        return refusal(row, self._keys)
+
+    def put(self, rows: "DataFrame", batch: int) -> None:
+        """Merge these rows, unless that was done for this batch already."""
+        columns = [(field.name, _type(field.dataType)) for field in rows.schema.fields]
         is_done = self._prepare(columns, batch)
         statement = self._statement("COPY {stage} ({names}) FROM STDIN", columns)
         copy = _copier(self._url, statement.as_string(None))
@@ -124,16 +130,35 @@ class PostgresTable:
     def _merge(self, columns: list[tuple[str, str]], batch: int) -> None:
         merge = """
             INSERT INTO {table} ({names})
-            SELECT DISTINCT ON ({keys}) {names} FROM {stage} ORDER BY {keys}, _offset DESC
+            SELECT DISTINCT ON ({keys}) {names} FROM (
+                SELECT DISTINCT ON ({keys}, _partition) {names} FROM {stage}
+                ORDER BY {keys}, _partition, _offset DESC
+            ) AS last_of_each_partition
+            ORDER BY {keys}, _timestamp DESC, _partition
             ON CONFLICT ({keys}) DO UPDATE SET ({names}) = ROW ({excluded})
-            WHERE {table}._partition <> excluded._partition OR {table}._offset < excluded._offset
+            WHERE CASE WHEN {table}._partition = excluded._partition
+                THEN {table}._offset < excluded._offset
+                ELSE {table}._timestamp <= excluded._timestamp END
         """
         with self._connected() as connection:
-            connection.execute(self._statement(merge, columns))
+            self._move(connection, self._statement(merge, columns))
             connection.execute(
                 "UPDATE dmq_landings SET batch = %s WHERE id = %s", (batch, self._id)
             )
             connection.execute(self._statement("TRUNCATE {stage}", columns))
+
+    def _move(self, connection: "Connection[Any]", merge: "Composed") -> None:
+        """Rows that were copied fit the columns of the table that we would make; others made this one."""
+        import psycopg
+
+        try:
+            connection.execute(merge)
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            why = str(error).strip().splitlines()[0]
+            raise PipelineError(
+                f"Table {self._table} does not take a row that is good by the schema: {why}",
+                "Its columns and constraints must take all that the schema allows: alter the table.",
+            ) from error
 
     def _statement(self, text: str, columns: list[tuple[str, str]]) -> "Composed":
         from psycopg.sql import SQL, Identifier
@@ -172,7 +197,7 @@ def _type(kind: "DataType") -> str:
     name = kind.typeName()
     if name.startswith("decimal"):
         return f"numeric{kind.simpleString().removeprefix('decimal')}"
-    return "jsonb" if name in _NESTED else _TYPES.get(name, "text")
+    return "jsonb" if name in NESTED else _TYPES.get(name, "text")
 
 
 def _texts(rows: "DataFrame") -> "list[Column]":
@@ -183,7 +208,9 @@ def _texts(rows: "DataFrame") -> "list[Column]":
     for field in rows.schema.fields:
         column = f.col(f"`{field.name}`")
         name = field.dataType.typeName()
-        if name in _NESTED:
+        if field.name == "_key":
+            column = text_of_key(column)
+        elif name in NESTED:
             column = f.to_json(column)
         elif name == "binary":
             column = f.concat(f.lit("\\x"), f.hex(column))

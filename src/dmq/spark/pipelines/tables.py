@@ -28,7 +28,8 @@ from dmq.spark.pipelines.failures import PipelineError
 from dmq.spark.pipelines.values import Declared
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 _FILE = re.compile(r"part-([0-9a-f]{8})-(\d{8,})-(\w+)\.parquet")
 
@@ -104,6 +105,10 @@ class ParquetTable:
         self._id = landing.id
         self._partition_by = landing.partition_by
         self.touched = {path.parent for path in self.files()}
+
+    def refusal(self, row: "StructType") -> "Column | None":
+        """Parquet takes whatever Spark has."""
+        return None
 
     def put(self, rows: "DataFrame", batch: int) -> None:
         """Make these rows the batch's rows, whether it was put before or not."""
