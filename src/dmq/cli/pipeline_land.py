@@ -15,8 +15,9 @@ from dmq.cli.completing import topic_names
 from dmq.cli.exits import CommandError, not_found, usage
 from dmq.cli.output import count_of
 from dmq.cli.pipeline_common import Conf, Master, mended, spark_options, where_of
+from dmq.cli.pipeline_dead_letters import prepare
 from dmq.cli.pipeline_view import flow_table, view_of
-from dmq.cli.session import REQUEST_TIMEOUT_S, Session
+from dmq.cli.session import Session
 
 if TYPE_CHECKING:
     from dmq.spark.pipelines.landing import Target
@@ -123,6 +124,13 @@ def land(
             help="PostgreSQL: where the checkpoint is. Default: ./land-TABLE.",
         ),
     ] = None,
+    skip_lost: Annotated[
+        bool,
+        typer.Option(
+            "--skip-lost",
+            help="Go on where records are gone before they were landed, instead of failing.",
+        ),
+    ] = False,
     master: Master = None,
     conf: Conf = None,
 ) -> None:
@@ -158,10 +166,13 @@ def land(
         is_once=once,
         every_s=every,
         batch_records=batch_records,
+        skips_lost=skip_lost,
     )
     with mended():
         target = _target(topic, place, table, key, state)
-        _prepare(session, topic, dead_letters or f"{topic}-dead")
+        known = target.landing()
+        dead = known.dead_letters if known is not None else f"{topic}-dead"
+        prepare(session, topic, dead_letters or dead)
         shown = place.rpartition("@")[2]  # Not the password.
         session.output.note(f"Landing {topic} in {shown} on {where} (Spark's log: {target.log})")
         began = time.monotonic()
@@ -170,12 +181,16 @@ def land(
     seconds = time.monotonic() - began
     if session.output.json:
         facts = {"event": "ended", "topic": topic, "place": shown, "seconds": round(seconds, 1)}
-        session.output.emit(facts | {"dead_letters": progress.dead_letters} | progress.as_json())
+        facts |= {"dead_letters": progress.dead_letters, "skipped": progress.skipped}
+        session.output.emit(facts | progress.as_json())
         return
     flow_table(session.output, list(progress.flows.values()))
-    dead = count_of(progress.dead_letters, "dead letter")
+    letters = count_of(progress.dead_letters, "dead letter")
     rows = count_of(progress.rows, "record")
-    session.output.say(f"{topic}: {rows} read, {dead}, in {seconds:.0f} s")
+    session.output.say(f"{topic}: {rows} read, {letters}, in {seconds:.0f} s")
+    if progress.skipped:
+        lost = count_of(progress.skipped, "offset")
+        session.output.say(f"{lost} gone from the topic before being landed: skipped")
 
 
 def _schema(format_: str | None, schema: str | None) -> str | None:
@@ -206,25 +221,3 @@ def _target(
     from dmq.spark.pipelines.tables import ParquetTable
 
     return ParquetTable(Path(place.removeprefix("file://")))
-
-
-def _prepare(session: Session, topic: str, dead: str) -> None:
-    """The topic is there, and the one for its dead letters is from now on."""
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
-
-    from dmq.cli.kafka_errors import error_of, failure
-
-    admin = session.admin()
-    try:
-        topics = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        if topic not in topics:
-            raise not_found(f"There is no topic {topic!r}", "See `dmq topic list`.")
-        if dead not in topics:
-            partitions = len(topics[topic].partitions)
-            made = admin.create_topics([NewTopic(dead, partitions, -1)], request_timeout=30)
-            made[dead].result()
-            session.output.note(f"Made topic {dead} for records that don't parse")
-    except KafkaException as error:
-        if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise failure(session, f"Looking for {topic!r}", error) from error

@@ -17,6 +17,7 @@ from dmq.spark.pipelines import runs
 from dmq.spark.pipelines.dead_letters import letters
 from dmq.spark.pipelines.failures import PipelineError, first_line
 from dmq.spark.pipelines.inferring import SAMPLE_MAX, schema_of
+from dmq.spark.pipelines.lost import lost_offsets
 from dmq.spark.pipelines.progress import Flow, Progress, put_report
 from dmq.spark.pipelines.sessions import Where, classic
 from dmq.spark.pipelines.tables import Landing
@@ -40,6 +41,8 @@ CONF = {
 _LOOK_EACH_S = 1
 _STARTS_MAX = 5
 _BUSY = "Python worker failed to connect back"
+_ADVICE = "To go on with what is there, set failOnDataLoss=false"
+"""What the source says of offsets that are gone, to those who set its options."""
 
 
 class Target(Protocol):
@@ -90,6 +93,8 @@ class Order:
     every_s: float = 10.0
     batch_records: int = 1_000_000
     starting: str = "earliest"
+    skips_lost: bool = False
+    """Go on where the topic's retention was faster, instead of ending."""
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -120,9 +125,10 @@ def _agreed(spark: "SparkSession", order: Order, target: Target, new_id: str) ->
         raise PipelineError(
             f"Topic {known.topic!r} is landed there, not {order.topic!r}", "Choose another place."
         )
-    declared = None if known is None else known.declared
-    if declared is None or order.schema is not None or order.format is not None:
+    if known is None or order.schema is not None:
         declared = _declared(spark, order)
+    else:
+        declared = _as_before(order, known.declared)
     partition_by = order.partition_by
     if partition_by is None:
         partition_by = ("day",) if known is None else known.partition_by
@@ -130,6 +136,16 @@ def _agreed(spark: "SparkSession", order: Order, target: Target, new_id: str) ->
     headers = order.headers or (known is not None and known.headers)
     id_ = new_id if known is None else known.id
     return Landing(id_, order.topic, declared, partition_by, headers, dead)
+
+
+def _as_before(order: Order, known: Declared) -> Declared:
+    """The schema is known: examples may have changed since. What else is said must not differ."""
+    return Declared(
+        order.format or known.format,
+        known.schema,
+        order.message or known.message,
+        order.skip_bytes or known.skip_bytes,
+    )
 
 
 def _declared(spark: "SparkSession", order: Order) -> Declared:
@@ -198,7 +214,7 @@ def _follow(writer: "DataStreamWriter", batches: "_Batches", desk: "_Desk", targ
         except PySparkException as error:
             if _BUSY in str(error) and start + 1 < _STARTS_MAX:
                 continue
-            raise batches.failure or PipelineError(_reason(error), f"See {target.log}.") from error
+            raise batches.failure or _failure(error, target) from error
 
 
 def _records(spark: "SparkSession", order: Order) -> "DataFrame":
@@ -212,6 +228,8 @@ def _records(spark: "SparkSession", order: Order) -> "DataFrame":
     }
     if order.group:
         options["groupId"] = order.group
+    if order.skips_lost:
+        options["failOnDataLoss"] = "false"
     return spark.readStream.format("dmq").options(**options).load()
 
 
@@ -256,6 +274,8 @@ class _Batches:
         self.failure: PipelineError | None = None
         self.dead = 0
         """Dead letters of this run."""
+        self.skipped: dict[int, int] = {}
+        """Batch → offsets that were gone before this run read them."""
         self.records: dict[int, int] = {}
         """Batch → records: Spark's own count has those twice that are read again for dead letters."""
 
@@ -263,6 +283,10 @@ class _Batches:
         """Land one batch."""
         try:
             self._target.tidy(batch)
+            if self._order.skips_lost:
+                checkpoint, order = self._target.checkpoint, self._order
+                if lost := lost_offsets(checkpoint, batch, order.topic, order.source):
+                    self.skipped[batch] = lost
             self._put(records, batch)
         except PipelineError as error:
             self.failure = error
@@ -302,6 +326,9 @@ class _Batches:
         bad = self._format.reasons(parsed.where("NOT is_good"))
         bad = bad.withColumn("reason", f.coalesce("refused", "reason"))
         writer = letters(bad).write.format("dmq").options(**self._order.source)
+        if "kafka.compression.type" not in self._order.source:
+            # A record may have been small enough for its topic only because it was compressed.
+            writer = writer.option("compression", "zstd")
         writer.option("topic", self._landing.dead_letters).mode("append").save()
 
 
@@ -331,6 +358,7 @@ class _Desk:
                     last = report.batchId
                     put_report(self._flow, _facts(report, batches.records.pop(last, 0)))
                     self.progress.dead_letters = batches.dead
+                    self.progress.skipped = sum(batches.skipped.values())
                 if fresh:
                     self.note()
         finally:
@@ -351,6 +379,7 @@ class _Desk:
             "began_at": self._began_at,
             "rows": self._flow.rows,
             "dead_letters": self.progress.dead_letters,
+            "skipped": self.progress.skipped,
             **self.progress.as_json(),
         }
         runs.write(self._target.record, facts)
@@ -361,6 +390,15 @@ def _facts(report: Any, records: int) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads(report.json)
     seconds = max(1, int(facts.get("batchDuration") or 0)) / 1000
     return facts | {"numInputRows": records, "processedRowsPerSecond": records / seconds}
+
+
+def _failure(error: BaseException, target: Target) -> PipelineError:
+    reason = _reason(error)
+    what, is_lost, _ = reason.partition(_ADVICE)
+    if is_lost:
+        hint = "Go on with what is there with --skip-lost, or land anew in another place."
+        return PipelineError(what.strip(), hint)
+    return PipelineError(reason, f"See {target.log}.")
 
 
 def _reason(error: BaseException) -> str:

@@ -45,6 +45,8 @@ class Progress:
     error: str | None = None
     dead_letters: int = 0
     """Records that did not parse; counted by landings."""
+    skipped: int = 0
+    """Offsets that were gone before they were read; counted by landings that go on then."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why flows failed last: Spark's word that it gives one up does not repeat it."""
 
