@@ -73,8 +73,8 @@ def audit(
     """Audit topics with Spark: counts, gaps, duplicates, order per key, checksums.
 
     Committed records are read, from the beginning to the end as it is when the audit starts. Offsets
-    without a record are explained (transaction markers, aborted transactions, compaction) or are a
-    finding. Exit code 1 if there are findings.
+    without a record are explained by what is in the log (transaction markers, aborted transactions,
+    compaction) or are a finding. Exit code 1 if there are findings.
     """
     if table is not None and len(topics) != 1:
         raise usage("A table is of one topic", "Name that topic only.")
@@ -116,11 +116,12 @@ def _audited(
         job.check_expression(each)
     subject = job.subject_of(session.bootstrap, options, topics)
     against, against_config = other
-    right = None
+    right, right_compacted = None, frozenset[str]()
     if against is not None:
-        there = {f"kafka.{k}": v for k, v in client_settings(against_config or []).items()}
-        there["kafka.bootstrap.servers"] = against
-        right = job.subject_of(against, there, topics)
+        settings = client_settings(against_config or []) | {"bootstrap.servers": against}
+        there = Session(against, settings, session.output)
+        right = job.subject_of(against, spark_options(there), topics)
+        right_compacted = _compacted(there, topics)
     landed = audit_against.table_at(table) if table is not None else None
     log = Path(tempfile.gettempdir()) / "dmq-audit-spark.log"
     session.output.note(f"Auditing {', '.join(topics)} on {where} (Spark's log: {log})")
@@ -132,10 +133,10 @@ def _audited(
         ):
             job.audit(spark, subject, checks, report, compacted)
             if right is not None:
-                job.audit(spark, right, checks, report, compacted)
+                job.audit(spark, right, checks, report, right_compacted)
                 audit_against.against_cluster(spark, subject, right, report)
             if landed is not None:
-                audit_against.against_table(spark, landed, subject, report)
+                audit_against.against_table(spark, landed, subject, report, compacted)
     except PySparkException as error:
         raise CommandError(f"The audit failed: {first_line(error)}", hint=f"See {log}.") from error
     report.seconds = time.monotonic() - began

@@ -11,6 +11,8 @@ What `dmq pipeline …` does, without its words for people: those are in `dmq.cl
 | `dead_letters` | records that don't parse, as records of the dead-letter topic |
 | `landing`, `tables`, `compacting` | a topic as a table of Parquet files |
 | `audit`, `findings` | counts, gaps, duplicates, order and checksums, and what is wrong in them |
+| `gaps`, `log_batches` | why offsets hold no record, told by the batches that are in the log |
+| `audit_against` | a topic against another cluster's, or against its table |
 
 Every failure that a person can mend is a `PipelineError`. pyspark is imported only here and in the
 rest of `dmq.spark`, and in most modules here only inside of functions.

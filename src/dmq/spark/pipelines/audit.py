@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from dmq.spark.cluster import Cluster
 from dmq.spark.failures import SparkSourceError
-from dmq.spark.offsets import OffsetFinder, wait_for_brokers
-from dmq.spark.options import SourceOptions
+from dmq.spark.offsets import OffsetFinder, Partition, to_json, wait_for_brokers
+from dmq.spark.options import EARLIEST, SourceOptions
 from dmq.spark.pipelines.failures import PipelineError
 from dmq.spark.pipelines.findings import SAMPLES_MAX, PartitionCount, Report
-from dmq.spark.pipelines.gaps import MISSING, Gap, explain
+from dmq.spark.pipelines.gaps import EXPLAINED, FINDINGS, TALLY, explainer
+from dmq.spark.planning import Range, ranges_between
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-GAPS_LOOKED_AT_MAX = 10_000
 _PATH = re.compile(r"\$(\.[A-Za-z_][\w-]*|\[\d+\])+")
 
 
@@ -32,14 +32,32 @@ class Subject:
 
     label: str
     options: Mapping[str, str]
-    ends: Mapping[str, Mapping[int, int]]
-    """Topic → partition → offset behind the last record; partitions without records are left out."""
+    starts: Mapping[Partition, int]
+    """Where the logs began when they were asked."""
+    ends: Mapping[Partition, int]
+    """Where readers come to their end: with read_committed, the last stable offset."""
+
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, _ in self.ends}
+
+    def ranges(self) -> list[Range]:
+        """The partitions with offsets to read, in order."""
+        return ranges_between(self.starts, self.ends)
 
     def records(self, spark: "SparkSession", *, headers: bool = False) -> "DataFrame":
         """The records, as `format("dmq")` has them."""
-        starts = {t: dict.fromkeys(map(str, of), -2) for t, of in self.ends.items()}
-        ends = {t: {str(p): end for p, end in of.items()} for t, of in self.ends.items()}
-        assign = {topic: sorted(of) for topic, of in self.ends.items()}
+        from dmq.spark.schema import source_schema
+
+        ranges = self.ranges()
+        if not ranges:
+            return spark.createDataFrame([], source_schema(headers))
+        assign: dict[str, list[int]] = {}
+        for each in ranges:
+            assign.setdefault(each.topic, []).append(each.partition)
+        # What is deleted meanwhile is left out, and the read goes on.
+        starts = to_json({(each.topic, each.partition): EARLIEST for each in ranges})
+        ends = to_json({(each.topic, each.partition): each.end for each in ranges})
         reader = spark.read.format("dmq").options(**self.options)
         reader = reader.option("assign", json.dumps(assign)).option(
             "startingOffsets", json.dumps(starts)
@@ -73,11 +91,7 @@ def subject_of(label: str, options: Mapping[str, str], topics: Sequence[str]) ->
             cluster.close()
     except SparkSourceError as error:
         raise PipelineError(str(error)) from error
-    kept: dict[str, dict[int, int]] = {}
-    for (topic, partition), end in ends.items():
-        if end > starts[topic, partition]:
-            kept.setdefault(topic, {})[partition] = end
-    return Subject(label, options, kept)
+    return Subject(label, options, starts, ends)
 
 
 def audit(
@@ -88,7 +102,7 @@ def audit(
     compacted: frozenset[str] = frozenset(),
 ) -> None:
     """Look at the topics of one cluster."""
-    if not subject.ends:
+    if not subject.ranges():
         report.notes.append(f"{subject.label}: the topics hold no records")
         return
     _counts(spark, subject, report)
@@ -146,20 +160,21 @@ def _counts(spark: "SparkSession", subject: Subject, report: Report) -> None:
             f.count("*").alias("records"),
             checksum(f.col("hash")).alias("checksum"),
         )
-        .orderBy("topic", "partition")
     )
-    for row in counted.collect():
-        gaps = row["last"] - row["first"] + 1 - row["records"]
+    found = {(row["topic"], row["partition"]): row for row in counted.collect()}
+    for each in subject.ranges():
+        row = found.get((each.topic, each.partition))
+        records = 0 if row is None else row["records"]
         report.partitions.append(
             PartitionCount(
                 cluster=subject.label,
-                topic=row["topic"],
-                partition=row["partition"],
-                first=row["first"],
-                last=row["last"],
-                records=row["records"],
-                gaps=gaps,
-                checksum=str(row["checksum"]).lower(),
+                topic=each.topic,
+                partition=each.partition,
+                first=None if row is None else row["first"],
+                last=None if row is None else row["last"],
+                records=records,
+                gaps=each.size - records,
+                checksum="0" if row is None else str(row["checksum"]).lower(),
             )
         )
 
@@ -167,31 +182,36 @@ def _counts(spark: "SparkSession", subject: Subject, report: Report) -> None:
 def _gaps(
     spark: "SparkSession", subject: Subject, report: Report, compacted: frozenset[str]
 ) -> None:
-    """Offsets that were given out twice, and offsets that nothing explains."""
+    """Offsets that were read twice, and offsets that nothing explains, from start to end."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     report.checks.append("gaps")
+    edges = [
+        (each.topic, each.partition, at)
+        for each in subject.ranges()
+        for at in (each.start - 1, each.end)
+    ]
+    offsets = (
+        subject.records(spark)
+        .select("topic", "partition", "offset")
+        .union(spark.createDataFrame(edges, "topic string, partition int, offset long"))
+    )
     by_offset = Window.partitionBy("topic", "partition").orderBy("offset")
     steps = (
-        subject.records(spark)
-        .select("topic", "partition", "offset", f.lag("offset").over(by_offset).alias("before"))
+        offsets.withColumn("before", f.lag("offset").over(by_offset))
         .where("offset - before <> 1")
+        .sortWithinPartitions("topic", "partition", "offset")
     )
-    rows = steps.orderBy("topic", "partition", "offset").limit(GAPS_LOOKED_AT_MAX + 1).collect()
-    twice = [row.asDict() for row in rows if row["offset"] == row["before"]]
-    report.find("gaps", subject.label, len(twice), "offsets were read twice", twice)
-    gaps = [Gap(r["topic"], r["partition"], r["before"] + 1, r["offset"]) for r in rows]
-    gaps = [gap for gap in gaps if gap.end > gap.start]
-    if len(gaps) > GAPS_LOOKED_AT_MAX:
-        gaps = gaps[:GAPS_LOOKED_AT_MAX]
-        report.notes.append(f"Only the first {GAPS_LOOKED_AT_MAX:,} gaps were explained")
-    reasons, missing = explain(subject.options, gaps, compacted)
-    for reason, count in sorted(reasons.items()):
-        if reason != MISSING:
+    rows = steps.mapInArrow(explainer(subject.options, compacted), TALLY).collect()
+    for reason in EXPLAINED + FINDINGS:
+        mine = [row for row in rows if row["reason"] == reason]
+        count = sum(row["offsets"] for row in mine)
+        if reason in FINDINGS:
+            samples = [sample.asDict() for row in mine for sample in row["samples"]]
+            report.find("gaps", subject.label, count, reason, samples)
+        elif count:
             report.notes.append(f"{subject.label}: {count:,} offsets hold no record: {reason}")
-    samples = [gap._asdict() for gap in missing]
-    report.find("gaps", subject.label, reasons[MISSING], "offsets hold no record", samples)
 
 
 def _duplicates(spark: "SparkSession", subject: Subject, id_: str, report: Report) -> None:

@@ -33,7 +33,7 @@ class PartitionCount:
     last: int | None
     records: int
     gaps: int
-    """Offsets between the first and the last that hold no record for a reader."""
+    """Offsets from the start of the log to the end for readers that hold no record for them."""
     checksum: str
     """Of keys and values, whatever their order."""
 
