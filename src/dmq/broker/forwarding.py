@@ -3,7 +3,8 @@
 A command that nobody can have begun is tried again until its time is over: without a leader, or with one
 that says that it is none. One that was sent and got no answer is not: it may have been done, and the
 caller is told so. The answer of another broker names the end of the metadata log that it rests on; it
-is given here when this broker has applied as much, so whoever was answered finds it true here.
+is given here when this broker has applied as much, so whoever was answered finds it true here; but for
+registrations, which their broker awaits itself.
 
 Brokers tell each other how much metadata they have applied, so that an answer may also wait until all
 that are linked know it. Called by the service; the machine's host does the work on the leader.
@@ -161,7 +162,9 @@ class Forwarding:
         except DmqError as error:
             answer.fail(error)
         else:
-            self._host.when_applied(offset, lambda: answer.resolve(result))
+            # Who is taken out as soon as it is registered will not be sent what it would wait for.
+            needed = 0 if isinstance(command, RegisterBroker) else offset
+            self._host.when_applied(needed, lambda: answer.resolve(result))
 
     def _again(
         self, command: Command[R], answer: Answer[R], deadline: int, error: DmqError

@@ -288,9 +288,9 @@ class Runtime:
         self._start_driver()
         if isinstance(place, Joined):
             self.service.broker_epoch = place.broker_epoch
-            await self._until(self._is_registered, "reading the cluster's metadata")
         else:
             await self._register(identity)
+        await self._until(self._is_registered, "reading the cluster's metadata")
         if is_renamed:
             skip_producer_ids(self.service)
         self.parts.leadership.begin(self.service.broker_epoch)

@@ -306,7 +306,7 @@ class Member:
             else:
                 self.later(RETRY_MS, self._register)
         else:
-            self._begin()
+            self._await_registration()
 
     def _await_registration(self) -> None:
         record = self.parts.machine.state.brokers.get(self.number)
