@@ -1,7 +1,7 @@
 """`format("dmq")` as a sink: what is written is what is read, by others' clients too."""
 
 import collections
-import time
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -196,8 +196,7 @@ def test_a_stream_that_is_stopped_in_mid_batch_leaves_nothing_open(
         for _ in batches:
             for _ in range(3):
                 yield pa.record_batch([pa.array(["x" * 1000] * 10_000)], names=["value"])
-            while True:
-                time.sleep(1)
+            threading.Event().wait()
 
     endless = rows.mapInArrow(without_an_end, "value STRING")
     cluster = Cluster(Settings.of({"kafka.bootstrap.servers": servers}))
