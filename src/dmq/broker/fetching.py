@@ -19,6 +19,9 @@ from dmq.storage.reading import FileSlice
 
 log = logging.getLogger("dmq.broker")
 
+NOT_KNOWN = -1
+"""A last stable offset that a follower is just reading up to; clients take it for none."""
+
 
 class Slices:
     """Record bytes of one partition, still in their files; `wire` takes anything with a length."""
@@ -56,8 +59,8 @@ class FetchResult(NamedTuple):
     records: Slices | None = None
     diverging: tuple[int, int] | None = None
     """(epoch, end offset) where the reader's log parts from ours (KIP-595)."""
-    last_stable_offset: int = -1
-    """For readers of committed transactions; -1: the high watermark."""
+    last_stable_offset: int | None = None
+    """For readers of committed transactions; -1: not known yet. None: the high watermark."""
     aborted: list[AbortedTxn] | None = None
     """Transactions in what was read whose records are to be skipped."""
     preferred: int = -1
@@ -162,16 +165,24 @@ class Fetcher:
         self, partition: Partition, spec: FetchSpec, left: int, how: How, is_first: bool
     ) -> FetchResult:
         is_leader = partition.is_leader
-        if not is_leader and how.rack is None:
+        if not is_leader and (how.rack is None or (how.committed_only and not how.rack)):
             partition.check_leads()
         if spec.leader_epoch >= 0:
             partition.check_epoch(spec.leader_epoch)
         high_watermark = partition.high_watermark
         start = partition.log.log_start
-        if how.rack and is_leader and not how.committed_only:
+        if how.rack and is_leader and spec.offset >= start:
             preferred = self._prefer(partition, how.rack, spec.offset)
             if preferred >= 0:
-                return FetchResult(spec, ErrorCode.NONE, high_watermark, start, preferred=preferred)
+                stable = partition.last_stable_offset() if how.committed_only else None
+                return FetchResult(
+                    spec,
+                    ErrorCode.NONE,
+                    high_watermark,
+                    start,
+                    last_stable_offset=stable,
+                    preferred=preferred,
+                )
         if spec.last_fetched_epoch >= 0:
             epoch, end = partition.end_of_epoch(spec.last_fetched_epoch)
             if epoch < spec.last_fetched_epoch or end < spec.offset:
@@ -197,19 +208,23 @@ class Fetcher:
 def _read_committed(
     partition: Partition, spec: FetchSpec, left: int, is_first: bool
 ) -> FetchResult:
-    """Up to the last stable offset, with what was aborted on the way. Raises KafkaError."""
-    stable = partition.last_stable_offset()
-    slices = partition.read(
-        spec.offset, min(spec.bytes_max, left), whole_first_batch=is_first, end=stable
-    )
+    """Up to the last stable offset, with what was aborted on the way; nothing from a follower that
+    does not know that yet, so that the reader waits. Raises DmqError or OSError."""
+    high_watermark, start = partition.high_watermark, partition.log.log_start
+    bytes_max = min(spec.bytes_max, left)
+    read = partition.read_committed(spec.offset, bytes_max, whole_first_batch=is_first)
+    if read is None:
+        return FetchResult(
+            spec, ErrorCode.NONE, high_watermark, start, last_stable_offset=NOT_KNOWN
+        )
     return FetchResult(
         spec,
         ErrorCode.NONE,
-        partition.high_watermark,
-        partition.log.log_start,
-        Slices(slices) if slices else None,
-        last_stable_offset=stable,
-        aborted=partition.aborted(spec.offset, slices, stable) if slices else None,
+        high_watermark,
+        start,
+        Slices(read.slices) if read.slices else None,
+        last_stable_offset=read.last_stable_offset,
+        aborted=read.aborted,
     )
 
 

@@ -7,7 +7,7 @@ a file; the clock that deadlines are measured by is handed in.
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from dmq.broker.answer import Answer
@@ -26,6 +26,14 @@ from dmq.types import TopicPartition, Voter
 PRODUCER_ID_AT = 43
 """Where a batch has its producer's id."""
 _PRODUCER_ID = struct.Struct(">q")
+
+
+class CommittedRead(NamedTuple):
+    """What a reader of committed transactions gets of a log."""
+
+    slices: list[FileSlice]
+    last_stable_offset: int
+    aborted: list[AbortedTxn]
 
 
 class Partition:
@@ -182,16 +190,28 @@ class Partition:
         return self.replica.read(offset, bytes_max, whole_first_batch=whole_first_batch, end=end)
 
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided. Raises NOT_LEADER_OR_FOLLOWER if only a leader, or
-        one that has read its log, can say."""
+        """Below it every transaction is decided. Raises NOT_LEADER_OR_FOLLOWER if we don't lead, or
+        have not read yet who wrote to the log."""
         return self.high_watermark if self.book is None else self.book.last_stable_offset()
 
-    def aborted(self, start: int, slices: list[FileSlice], end: int) -> list[AbortedTxn]:
-        """Aborted transactions with records in what was read from `start` on, up to `end` at most.
-        Not all of the log's: a reader that is far behind would get them with each answer."""
-        if self.book is None or not self.book.state.has_aborted:
-            return []
-        return self.book.state.aborted(start, self.log.bound(start, slices, end))
+    def read_committed(
+        self, offset: int, bytes_max: int, *, whole_first_batch: bool
+    ) -> CommittedRead | None:
+        """The same up to the last stable offset, with what was aborted on the way; None: a follower
+        does not know that yet, and wakes who waits here when it does. Raises DmqError or OSError."""
+        if self.book is None:
+            slices = self.read(offset, bytes_max, whole_first_batch=whole_first_batch)
+            return CommittedRead(slices, self.high_watermark, [])
+        decided = self.book.decided(offset)
+        if decided is None:
+            return None
+        stable, aborts = decided
+        slices = self.read(offset, bytes_max, whole_first_batch=whole_first_batch, end=stable)
+        if not slices or not aborts.has_aborted:
+            return CommittedRead(slices, stable, [])
+        # Not all of the log's: a reader that is far behind would get them with each answer.
+        aborted = aborts.aborted(offset, self.log.bound(offset, slices, stable))
+        return CommittedRead(slices, stable, aborted)
 
     def is_newest(self) -> bool:
         """Whether we lead, and no other leader can have committed more than we know."""

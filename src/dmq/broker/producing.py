@@ -6,7 +6,8 @@ the headers behind it, read beside the loop in steps; until that is done batches
 refused in a way that makes clients try again. With the leadership it goes. Snapshots are written by
 leaders and followers alike, when enough was committed since the last or a segment is complete: so the
 way to a leadership stays short, and producers are known though retention took their batches. Followers
-keep nothing in memory: they read on from their last snapshot. Files whose batches no snapshot has yet
+keep nothing in memory: they read on from their last snapshot; which transactions are decided they know
+only while readers ask them (reading_along.py). Files whose batches no snapshot has yet
 stay until one has, though the log's start has moved past them: the process may end at any moment.
 Called by the partition, and by the replica, which says what became of the log.
 """
@@ -18,6 +19,7 @@ from typing import Protocol
 
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.producer_loading import Load, Piece, Work, first_offset
+from dmq.broker.reading_along import Decided, ReadingAlong
 from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.guards import VerificationGuards
@@ -62,6 +64,7 @@ class ProducerBook:
     """See the module."""
 
     __slots__ = (
+        "_along",
         "_aside",
         "_catching_up",
         "_expiration_ms",
@@ -92,6 +95,8 @@ class ProducerBook:
         """On the way to a leadership."""
         self._catching_up: Load | None = None
         """On the way to a follower's snapshot."""
+        self._along: ReadingAlong | None = None
+        """What readers ask a follower; None: nobody does."""
         self._is_writing = False
         self._place: tuple[int, int, int] | None = None
         """Offset of the last snapshot, and the segment and byte where that lies."""
@@ -166,14 +171,35 @@ class ProducerBook:
         self.refused(header, code)
 
     def last_stable_offset(self) -> int:
-        """Up to there readers of committed transactions may read. Raises KafkaError."""
+        """Below it every transaction is decided, as the leader knows it. Raises KafkaError."""
         return self.state.last_stable_offset(self._replica.high_watermark)
 
+    def decided(self, offset: int) -> Decided | None:
+        """What readers of committed transactions may see, from a leader or a follower; None: a
+        follower does not know it yet (see `ReadingAlong.decided`). Raises DmqError or OSError."""
+        replica = self._replica
+        if replica.is_leader:
+            return Decided(self.last_stable_offset(), self.state)
+        if self._along is None or self._along.log is not replica.log:
+            self._stop_reading_along()
+            self._along = ReadingAlong(replica, self._aside.submit, self._files)
+        return self._along.decided(offset)
+
+    def _stop_reading_along(self) -> None:
+        if self._along is not None:
+            self._along.stop()
+            self._along = None
+
     def expire(self, wall: int, now: int) -> None:
-        """Forget some of those who are silent for too long, and leave that nobody used."""
+        """Forget some of those who are silent for too long, and what nobody asked for or used."""
         if self._state is not None:
             self._state.expire(wall)
             self.guards.expire(now - GUARD_MS)
+        if self._along is not None:
+            if not self._along.was_asked:
+                self._stop_reading_along()
+            else:
+                self._along.was_asked = False
 
     # --- what became of the log (Book) ---------------------------------------------------------
 
@@ -183,13 +209,17 @@ class ProducerBook:
         if not replica.is_leader:
             self._state = self._load = None
             self.guards.clear()
-        elif self._state is not None:
+            return
+        self._stop_reading_along()
+        if self._state is not None:
             self._state.committed(replica.core.commit)
         elif self._load is None:
             self._begin()
 
     def cut(self, position: Position) -> None:
         """All beyond `position` left the log."""
+        if self._along is not None and self._along.rests_on(position.offset):
+            self._stop_reading_along()  # A loss: only what is committed is read.
         if self._state is not None:
             self._state.cut(position)
         elif self._load is not None:
@@ -198,6 +228,7 @@ class ProducerBook:
     def reset(self) -> None:
         """The log was replaced."""
         self._state = self._load = None
+        self._stop_reading_along()
         self._stop_catching_up()
         self._place = None
         if self._snapshots is not None:
@@ -208,6 +239,8 @@ class ProducerBook:
         for load in (self._load, self._catching_up):
             if load is not None:
                 load.hold(log_start)
+        if self._along is not None:
+            self._along.trim(log_start)
         if self._state is not None:
             # What commits the new start may commit batches too, and we are told of the start first.
             self._state.committed(self._replica.core.commit)

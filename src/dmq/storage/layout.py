@@ -130,6 +130,7 @@ class Layout:
         "safe_end",
         "segments_list",
         "settings",
+        "swap_count",
         "topic_id",
         "uid",
         "unsynced",
@@ -167,6 +168,8 @@ class Layout:
         self.safe_end = state.end_offset
         """Of an async log: durable facts say that a loss of power takes no record below this."""
         self.cut_count = 0
+        self.swap_count = 0
+        """Rises whenever a compacted file takes the place of others."""
         self.life = 0
         """Rises with every reset: a flush of a former life says nothing about this one."""
         self.gaps: tuple[tuple[int, int], ...] = ()
@@ -444,6 +447,7 @@ class Layout:
         if not set(swap.bases) <= set(kept) or swap.bases[-1] >= self.flushed_base:
             self._host.pool.files.unlink(new.name())  # Trimmed meanwhile, or cut.
             return
+        self.swap_count += 1
         turn.body.add(items.encode_swap(swap))
         at = kept.index(swap.bases[0])
         old = self.segments_list[at : at + len(swap.bases)]

@@ -3,8 +3,9 @@
 import pytest
 from fakes.broker import FakeBroker
 
-from dmq.broker.fetching import FetchResult, FetchSpec, How
+from dmq.broker.fetching import Fetcher, FetchResult, FetchSpec, How
 from dmq.broker.markers import write_marker
+from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode
 from dmq.machines.transactions.commands import TxnMarker
 from dmq.records import TRANSACTIONAL, Record, build_batch, scan
@@ -179,25 +180,50 @@ def test_too_many_waiting_fetches_are_answered_at_once() -> None:
     assert len(reader.answers) == 1
 
 
+def test_a_reader_in_a_rack_is_sent_there_whatever_it_reads(broker: FakeBroker) -> None:
+    broker.create("t")
+    fill(broker, "t", count=3)
+    partition = broker.find("t", 0)
+    write_transaction(broker, 7)
+    fetcher = Fetcher(broker.replicas.find, Timers(), 0, lambda partition, rack, offset: 3)
+    for is_committed, stable in ((False, None), (True, 3)):
+        results, size, is_final = fetcher.read([spec(offset=1)], 1000, How("far", is_committed))
+        assert (results[0].preferred, size, is_final) == (3, 0, True)
+        assert (results[0].high_watermark, results[0].last_stable_offset) == (4, stable)
+    answer = partition.trim(2)
+    broker.turn()
+    assert answer.get() == 2
+    for is_committed in (False, True):
+        (result,), _, _ = fetcher.read([spec(offset=1)], 1000, How("far", is_committed))
+        assert result.code == ErrorCode.OFFSET_OUT_OF_RANGE, "nobody has it: the leader says so"
+        assert result.preferred == -1
+
+
+def write_transaction(broker: FakeBroker, producer: int) -> None:
+    """The first batch of a transaction, which stays open."""
+    partition = broker.find("t", 0)
+    book = partition.book
+    assert book is not None
+    book.guards.vouch(producer, book.guards.ask(producer, 0, 0, broker.now), 1)
+    batch = build_batch(
+        [Record(0, broker.now, None, bytes(2000))],
+        attributes=TRANSACTIONAL,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    partition.append(memoryview(batch), broker.now)
+    broker.turn()
+
+
 def test_a_reader_far_behind_is_told_of_what_was_aborted_in_its_answer_only(
     broker: FakeBroker,
 ) -> None:
     broker.create("t")
     partition = broker.find("t", 0)
-    book = partition.book
-    assert book is not None
     count = 40
     for producer in range(count):
-        book.guards.vouch(producer, book.guards.ask(producer, 0, 0, broker.now), 1)
-        record = Record(0, broker.now, None, bytes(2000))
-        batch = build_batch(
-            [record],
-            attributes=TRANSACTIONAL,
-            producer_id=producer,
-            producer_epoch=0,
-            base_sequence=0,
-        )
-        partition.append(memoryview(batch), broker.now)
+        write_transaction(broker, producer)
         write_marker(partition, TxnMarker("t", 0, producer, 0, False, 0, 1), broker.now, broker.now)
         broker.turn()
     assert partition.last_stable_offset() == 2 * count

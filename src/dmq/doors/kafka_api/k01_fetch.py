@@ -2,8 +2,8 @@
 
 Waits up to `max_wait_ms` for `min_bytes`; ends at the high watermark; the first batch is whole even
 if it is larger than asked; the last one may be cut. An offset inside a batch gives the whole batch.
-Followers answer too, up to their own high watermark; a leader sends a client that says its rack to a
-replica there (KIP-392).
+Followers answer too, up to their own high watermark or last stable offset, which is -1 as long as they
+don't know it; a leader sends a client that says its rack to a replica there (KIP-392).
 
     5  log start offset     7  sessions        9  leader epoch       11 rack, preferred read replica
     12 flexible, diverging epoch               13 topics by id       16 the leader in a refusal (KIP-951)
@@ -146,7 +146,7 @@ def _response(
             error_code=result.code,
             high_watermark=result.high_watermark,
             last_stable_offset=result.high_watermark
-            if result.last_stable_offset < 0
+            if result.last_stable_offset is None
             else result.last_stable_offset,
             log_start_offset=result.log_start_offset,
             aborted_transactions=_aborted(result) if is_committed else None,

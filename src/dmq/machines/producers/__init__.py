@@ -5,6 +5,7 @@
     rules.py       what the leader refuses
     fences.py      a batch that failed is not overtaken by the producer's next
     aborted.py     the index of aborted transactions, which Fetch asks
+    decided.py     DecidedTransactions: what a follower knows that serves readers of committed ones
     guards.py      leave to write into a transaction, asked of its coordinator (KIP-890)
     admission.py   both together: what a leader does with a batch of a transaction
     snapshot.py    the committed state as bytes, and back

@@ -94,3 +94,15 @@ def test_another_replica_is_news_in_a_session_too() -> None:
     assert quiet.responses == []
     told = fetched(service, 12, "a", sessions, (first.session_id, 2))
     assert told.responses[0].partitions[0].preferred_read_replica == 3
+
+
+@pytest.mark.parametrize(("known", "told"), [(None, 9), (-1, -1), (4, 4)])
+def test_a_follower_may_not_know_yet_what_is_decided(known: int | None, told: int) -> None:
+    """-1 is no end of the log; the high watermark would be taken for one."""
+
+    class Reading(Service):
+        def fetch(self, specs: list[FetchSpec], *, on_done: Any, **_: object) -> None:
+            on_done([FetchResult(s, ErrorCode.NONE, 9, 0, last_stable_offset=known) for s in specs])
+
+    response = fetched(Reading(), 12, "a", FetchSessions(0, Dice()), (0, -1))
+    assert response.responses[0].partitions[0].last_stable_offset == told

@@ -7,6 +7,7 @@ the whole log each time, in the words of the rules.
 from typing import NamedTuple
 
 from dmq.errors import ErrorCode, KafkaError
+from dmq.machines.producers.decided import DecidedTransactions
 from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.snapshot import ProducerSnapshot
 from dmq.machines.producers.state import Duplicate, ProducerState
@@ -118,6 +119,15 @@ class Partition:
             state.appended(header, position, marker)
         state.committed(self.commit)
         return state
+
+    def followed(self, snapshot: bytes | None = None) -> DecidedTransactions:
+        """What a follower knows that reads the same log up to the commit point."""
+        saved = None if snapshot is None else ProducerSnapshot.decode(snapshot)
+        decided = DecidedTransactions(saved)
+        for header, position, marker in self.log:
+            if position <= self.commit and (saved is None or position > saved.position):
+                decided.committed(header, marker)
+        return decided
 
 
 class Naive:

@@ -131,6 +131,9 @@ class Walk:
         aborted = [(a.producer_id, a.first_offset) for a in state.aborted(start, end)]
         assert len(aborted) == len(set(aborted))
         assert set(aborted) == naive.aborted(start, end)
+        followed = partition.followed(self.snapshot)
+        assert followed.last_stable_offset(partition.commit.offset) == partition.last_stable_offset
+        assert followed.aborted(start, end) == state.aborted(start, end)
         anew = partition.reloaded()
         assert dict(anew.producers()) == dict(state.producers())
         for producer_id in range(PRODUCERS):
