@@ -58,6 +58,7 @@ COORDINATORS_MUST_REACH = (
     "EndTxn delivered twice",
     "EndTxn refused",
     "abort",
+    "abort read at a follower",
     "classic generation",
     "client died",
     "clients at rest",
@@ -78,6 +79,7 @@ COORDINATORS_MUST_REACH = (
     "ending resumed by a new coordinator",
     "settled",
     "timed out",
+    "transactions read at a follower",
     "write after the end refused",
     "zombie fenced",
 )

@@ -295,10 +295,22 @@ class Backend:
         ).on_done(entered)
         return answer
 
-    def read_committed(self, topic: str, offset: int, bytes_max: int) -> FetchResult:
+    def read_committed(
+        self, topic: str, offset: int, bytes_max: int, rack: str | None = None
+    ) -> FetchResult:
+        """`rack`: the reader may be served by a follower."""
         spec = FetchSpec(topic, NIL_UUID, 0, offset, bytes_max)
-        results, _, _ = self.fetcher.read([spec], bytes_max, How(None, True))
+        results, _, _ = self.fetcher.read([spec], bytes_max, How(rack, True))
         return results[0]
+
+    def is_all_decided(self, topic: "Topic") -> bool:
+        """Whether a reader here gets all that is committed, if there is a replica."""
+        partition = self.replicas.by_id[topic.topic_id].partitions.get(0)
+        if partition is None or partition.book is None:
+            return True
+        end = partition.high_watermark
+        decided = partition.book.decided(end)
+        return decided is not None and decided.last_stable_offset == end
 
     def probe(self, topic: "Topic") -> None:
         """Make the coordinator of an internal topic write something."""

@@ -12,6 +12,7 @@ from sim.swarm import FAULTS, Mix
 from dmq.broker.answer import Answer
 from dmq.broker.group_seats import GroupOccupant
 from dmq.broker.producing import ProducerBook
+from dmq.broker.reading_along import ReadingAlong
 from dmq.broker.seats import Seat
 from dmq.broker.transaction_seats import TransactionCoordinators, TransactionOccupant
 from dmq.errors import ErrorCode
@@ -19,6 +20,7 @@ from dmq.machines.groups import consumer_changes
 from dmq.machines.groups.offsets import Offsets
 from dmq.machines.machine import Outcome as MachineOutcome
 from dmq.machines.producers import state as producer_state
+from dmq.machines.producers.decided import DecidedTransactions
 from dmq.machines.producers.guards import VerificationGuards
 from dmq.machines.producers.rules import EPOCH_PER_TXN
 from dmq.machines.producers.state import ProducerState
@@ -137,7 +139,26 @@ def _forget_decisions(self: Any, command: ResumeEndings, now: int) -> MachineOut
     return MachineOutcome([], [])
 
 
+class _Higher:
+    """A replica that takes all of its log for committed."""
+
+    def __init__(self, replica: Any) -> None:
+        self._replica = replica
+
+    @property
+    def high_watermark(self) -> int:
+        return int(self._replica.log_end_offset)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replica, name)
+
+
+def _believe(self: ReadingAlong, replica: Any, *rest: Any) -> None:
+    _READ_ALONG(self, _Higher(replica), *rest)
+
+
 _LOAD_GROUPS = GroupOccupant.load
+_READ_ALONG = ReadingAlong.__init__
 _PUT = Offsets.put
 _END = ending._end_with_new_epoch
 _CHECK = adding._check
@@ -241,6 +262,27 @@ MUTANTS: dict[str, CoordinatorMutant] = {
         ((ProducerState, "aborted", lambda self, start, end: []),),
         _CALM,
         6,
+    ),
+    "follower_reads_undecided": CoordinatorMutant(
+        "followers show all that is committed, decided or not",
+        ((DecidedTransactions, "last_stable_offset", lambda self, end: end),),
+        _CALM,
+        6,
+    ),
+    "follower_reads_aborted": CoordinatorMutant(
+        "followers do not tell what was aborted",
+        ((DecidedTransactions, "aborted", lambda self, start, end: []),),
+        _CALM,
+        6,
+    ),
+    "follower_believes_its_tail": CoordinatorMutant(
+        "followers look at markers that are not committed",
+        (
+            (ReadingAlong, "__init__", _believe),
+            (ReadingAlong, "rests_on", lambda self, offset: False),
+        ),
+        _LOSSES,
+        20,
     ),
     "partitions_are_not_awaited": CoordinatorMutant(
         "members get partitions that others have not given up",

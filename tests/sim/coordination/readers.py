@@ -14,12 +14,15 @@ from dmq.machines.producers.aborted import AbortedTxn
 
 if TYPE_CHECKING:
     from sim.metadata import Topic
+    from sim.process import Broker
 
 FETCH_BYTES = 1500
 
 
 class CommittedReader(Script):
-    """Reads every topic from the beginning."""
+    """Reads every topic from the beginning, from leaders."""
+
+    rack: str | None = None
 
     def steps(self) -> Steps:
         positions: dict[str, int] = {}
@@ -48,7 +51,9 @@ class CommittedReader(Script):
         self, backend: object, topic: "Topic", position: int
     ) -> Answer[tuple[int, int, ErrorCode]]:
         """At the broker; what it shows is judged now."""
-        result: FetchResult = backend.read_committed(topic.name, position, FETCH_BYTES)  # type: ignore[attr-defined]
+        result: FetchResult = backend.read_committed(  # type: ignore[attr-defined]
+            topic.name, position, FETCH_BYTES, self.rack
+        )
         answer: Answer[tuple[int, int, ErrorCode]] = Answer()
         if result.code in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             end = position
@@ -78,7 +83,19 @@ class CommittedReader(Script):
         entries = [entry for entry in entries if entry.end <= result.last_stable_offset]
         seen = visible(entries, result.aborted or [])
         world.promises.tell("read", topic, self.name, entries, seen)
+        if self.rack and entries and not broker.node.replica(topic.topic_id, 0).is_leader:
+            world.reached["transactions read at a follower"] += 1
+            world.reached["abort read at a follower"] += bool(result.aborted)
         return entries[-1].end if entries else position
+
+
+class NearReader(CommittedReader):
+    """Reads from any replica, as one does whose rack is sometimes a leader's and sometimes not."""
+
+    rack = "near"
+
+    def guess(self, topic: "Topic") -> "Broker":
+        return self.world.brokers[self.rng.choice(topic.nodes)]
 
 
 def visible(entries: list[Entry], aborted: list[AbortedTxn]) -> list[Entry]:

@@ -20,7 +20,7 @@ from sim.coordination.checkers import Promises
 from sim.coordination.chronicle import Chronicle
 from sim.coordination.members import ClassicMember, ConsumerMember, Member, OffsetReader
 from sim.coordination.producers import IdempotentProducer, TransactionalProducer
-from sim.coordination.readers import CommittedReader
+from sim.coordination.readers import CommittedReader, NearReader
 from sim.coordination.scripts import Script
 from sim.ledger import GroupFacts
 from sim.metadata import Topic
@@ -28,7 +28,7 @@ from sim.process import Broker
 from sim.swarm import Mix
 from sim.world import SETTLE_MS, World
 
-from dmq.broker import producer_loading
+from dmq.broker import producer_loading, reading_along
 from dmq.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 NURSE_MS = 200
@@ -103,8 +103,11 @@ class CoordinatorWorld(World):
         self._kinds: list[tuple[type[Member], str]] = []
 
     def _run(self) -> None:
-        with patch.multiple(producer_loading, INLINE_BYTES=1500, LOAD_BYTES=1000):
-            super()._run()  # Small enough that leaders read who wrote to their logs in steps.
+        with (  # Small enough that leaders read who wrote to their logs in steps, followers as well.
+            patch.multiple(producer_loading, INLINE_BYTES=1500, LOAD_BYTES=1000),
+            patch.multiple(reading_along, AT_ONCE_BYTES=500, LOAD_BYTES=1000),
+        ):
+            super()._run()
 
     def new_checkers(self) -> Checkers:
         return Checkers((*REPLICATION, _reporter(self)))
@@ -131,6 +134,7 @@ class CoordinatorWorld(World):
             self._start(TransactionalProducer(self, f"txn{index}-v{version}", version))
         for index in range(plan.readers):
             self._start(CommittedReader(self, f"reader{index}"))
+            self._start(NearReader(self, f"near{index}"))
         self._start(OffsetReader(self, "offsets"))
         self._begin_groups(plan)
         self.clock.after(NURSE_MS, self._nurse)
@@ -197,9 +201,12 @@ class CoordinatorWorld(World):
             broker.cure()
         for script in self.scripts:
             script.is_stopped = True
-        if all(self.atlas.can_recover(topic.facts) for topic in self.metadata.live):
+        is_whole = all(self.atlas.can_recover(topic.facts) for topic in self.metadata.live)
+        if is_whole:
             self._rest()
         super().heal_all()
+        if is_whole:
+            self._show_everywhere()
 
     def _rest(self) -> None:
         if not self.clock.run(self.clock.now + REST_MS, self._are_at_rest):
@@ -211,6 +218,20 @@ class CoordinatorWorld(World):
             )
         self.reached["clients at rest"] += 1
         self.promises.tell("settled")
+
+    def _show_everywhere(self) -> None:
+        """Readers get all of it from every replica."""
+        if not self.clock.run(self.clock.now + SETTLE_MS, lambda: not self._hidden()):
+            raise BrokenPromiseError(f"liveness: {self._hidden()} show less than is decided")
+
+    def _hidden(self) -> list[str]:
+        topics = [each for each in self.metadata.data if not self.chronicle.is_blind(each)]
+        return [
+            f"{topic} at broker {broker.number}"
+            for topic in topics
+            for broker in self.brokers.values()
+            if not broker.backend.is_all_decided(topic)
+        ]
 
     def _is_busy(self, script: Script) -> bool:
         return isinstance(script, Member | IdempotentProducer | TransactionalProducer) and (
