@@ -14,6 +14,7 @@ from dmq.spark.connection import Connection
 from dmq.spark.decode import Wanted
 from dmq.spark.failures import SparkSourceError
 from dmq.spark.fetching import RangeReader
+from dmq.spark.offsets import OffsetFinder
 from dmq.spark.options import SourceOptions
 from dmq.spark.schema import arrow_schema, source_schema
 from dmq.testing import Cluster
@@ -98,7 +99,7 @@ def test_a_reader_above_its_quota_waits_and_goes_on(
 
 
 def test_a_cluster_that_stays_away_is_told_when_patience_ends(cluster: Cluster, topic: str) -> None:
-    short = {"kafka.default.api.timeout.ms": "1500"}
+    short = {"kafka.default.api.timeout.ms": "5000"}
     with reading(cluster, topic, **short) as batches:
         next(batches)
         for broker in cluster.brokers:
@@ -108,6 +109,34 @@ def test_a_cluster_that_stays_away_is_told_when_patience_ends(cluster: Cluster, 
     for broker in cluster.brokers:
         cluster.restart(broker, wait=False)
     cluster.wait_ready()
+
+
+def test_partitions_are_asked_for_until_brokers_are_back(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than for a topic that brokers say they don't know."""
+    options = SourceOptions.of({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic})
+    connections, asked = Connections(options.settings), 0
+    refresh = connections.refresh
+
+    def refresh_or_restart(topics: Any = ()) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            for broker in cluster.brokers:
+                cluster.restart(broker, wait=False)
+            cluster.wait_ready()
+        return refresh(topics)
+
+    monkeypatch.setattr("dmq.spark.offsets.UNKNOWN_TOPIC_PATIENCE_S", 0.0)
+    monkeypatch.setattr(connections, "refresh", refresh_or_restart)
+    for broker in cluster.brokers:
+        cluster.kill(broker)
+    try:
+        assert OffsetFinder(connections, options).partitions() == [(topic, 0)]
+    finally:
+        connections.close()
+    assert asked >= 3
 
 
 def test_a_query_goes_on_after_its_brokers_were_away(

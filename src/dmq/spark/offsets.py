@@ -6,6 +6,7 @@ which is the Kafka source's too, so that a checkpoint moves along with its job.
 """
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ READ_UNCOMMITTED = 0
 CONSUMER = -1
 """The replica id of somebody who is none."""
 UNKNOWN_TOPIC_PATIENCE_S = 3.0
-"""A topic made a moment ago may not be known everywhere yet."""
+"""A topic made a moment ago may not be known everywhere yet. Brokers that are away have longer."""
 
 
 def to_json(offsets: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
@@ -76,15 +77,24 @@ class OffsetFinder:
         return list(subscription.partitions)
 
     def _of(self, topic: str) -> list[Partition]:
+        unknown_since: list[float] = []
+
         def ask() -> list[Partition]:
             found = self._cluster.refresh([topic]).topics[0]
             if found.error_code == ErrorCode.LEADER_NOT_AVAILABLE and found.partitions:
                 return _partitions_of(found)
-            check(found.error_code, topic)
+            try:
+                check(found.error_code, topic)
+            except KafkaError as error:
+                if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    unknown_since.append(time.monotonic())
+                    if unknown_since[-1] - unknown_since[0] > UNKNOWN_TOPIC_PATIENCE_S:
+                        raise SparkSourceError(str(error)) from error
+                raise
             return _partitions_of(found)
 
         try:
-            return self._cluster.retry("find topics", ask, UNKNOWN_TOPIC_PATIENCE_S)
+            return self._cluster.retry("find topics", ask)
         except (SparkSourceError, KafkaError) as error:
             cause = error if isinstance(error, KafkaError) else error.__cause__
             raise _about_topic(topic, cause, error) from error
