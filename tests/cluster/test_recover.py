@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from compat.eventually import eventually
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from dmq.records import scan
 from dmq.testing import Cluster
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
@@ -38,10 +40,12 @@ def read(bootstrap: str, count: int) -> list[bytes]:
     return found
 
 
-def try_to_recover(cluster: Cluster) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dmq", "partition", "recover", f"{TOPIC}:0"]
+def try_to_recover(
+    cluster: Cluster, what: str = f"{TOPIC}:0", bootstrap: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dmq", "partition", "recover", what]
     return subprocess.run(
-        [*command, "--yes", "--json", "-b", cluster.bootstrap],
+        [*command, "--yes", "--json", "-b", bootstrap or cluster.bootstrap],
         capture_output=True,
         text=True,
         check=False,
@@ -120,3 +124,94 @@ def test_an_empty_disk_does_not_go_on_while_another_may_have_the_records() -> No
         cluster.restart(other)
         assert recover(cluster)["leader"] == other
         assert read(cluster.bootstrap, 1) == [b"kept"]
+
+
+SEGMENT = {"segment.bytes": "1048576"}
+
+
+def segments(data_dir: Path) -> list[Path]:
+    """The files of the topic, oldest first."""
+    found = [path for path in data_dir.glob("logs/*/*.log") if b"value 0 " in path.read_bytes()]
+    assert len(found) == 1
+    return sorted(found[0].parent.glob("*.log"))
+
+
+def test_a_damaged_log_that_is_the_last_one_goes_on_with_all_that_is_good_in_it() -> None:
+    with Cluster(1, network="direct") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        (made,) = admin.create_topics([NewTopic(TOPIC, 1, 1, config=SEGMENT)]).values()
+        made.result()
+        before = [b"value %d " % n + b"." * 300_000 for n in range(12)]
+        for value in before:  # Each in a batch of its own.
+            produce(cluster.bootstrap, [value])
+
+        def crash() -> list[Path]:
+            """All of it is flushed, so that the journal does not have it any more."""
+            cluster.stop(1)
+            cluster.restart(1)
+            cluster.kill(1)
+            return segments(cluster.member(1).data_dir)
+
+        first, second, *_ = crash()
+        with first.open("r+b") as file:
+            file.truncate(400_000)
+        base = int(second.stem)
+        cluster.restart(1)
+        assert f"1 to {base - 1}." in str(recover(cluster)["message"])
+        produce(cluster.bootstrap, [b"after"])
+        kept = [v for n, v in enumerate(before) if not 1 <= n < base]
+        assert read(cluster.bootstrap, len(kept) + 1) == [*kept, b"after"]
+
+        _, second, *_ = crash()
+        at = [place for place, _ in scan(second.read_bytes())][1]
+        with second.open("r+b") as file:
+            file.seek(at + 8)  # Its length: nobody can say where the next one begins.
+            file.write(b"rotten")
+        cluster.restart(1)
+        look_at(cluster, base + 1)
+        done = try_to_recover(cluster, "--all")
+        assert done.returncode == 0, done
+        (election,) = json.loads(done.stdout)["elections"]
+        assert f"{base + 1} to {base + 1}." in election["message"]
+        kept.remove(before[base + 1])
+        cluster.kill(1)
+        cluster.restart(1)
+        produce(cluster.bootstrap, [b"later"])
+        assert read(cluster.bootstrap, len(kept) + 2) == [*kept, b"after", b"later"]
+
+
+def look_at(cluster: Cluster, offset: int) -> None:
+    """Read bad bytes, until they are found and nobody leads any more."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader"})
+    consumer.assign([TopicPartition(TOPIC, 0, offset)])
+
+    def is_found() -> bool:
+        consumer.consume(1, 0.2)
+        found = cluster.partition_view(TOPIC, 0)
+        return found is not None and found.leader == -1
+
+    eventually(is_found, "the rot is found", 60)
+    consumer.close()
+
+
+def test_a_leader_that_only_the_asked_broker_does_not_see_is_not_replaced() -> None:
+    with Cluster(3) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        (made,) = admin.create_topics([NewTopic(TOPIC, 1, 3)]).values()
+        made.result()
+        cluster.wait_ready(in_sync=True)
+        leader = cluster.leader(TOPIC, 0)
+        blind, other = [node for node in cluster.brokers if node != leader]
+        cluster.cut(leader, blind)
+        cluster.cut(blind, leader)
+
+        def is_told() -> bool:
+            """Once it has noticed that it does not see the leader."""
+            done = try_to_recover(cluster, bootstrap=cluster.member(blind).bootstrap)
+            assert done.returncode == 0, done
+            said = json.loads(done.stdout)
+            assert said["recovered"] is False
+            return said["message"] == f"Broker {leader} leads it, as broker {other} says."
+
+        eventually(is_told, "the other one was asked", 60)
+        assert cluster.leader(TOPIC, 0) == leader

@@ -11,7 +11,7 @@ import typer
 
 from dmq.cli.cluster_facts import Cluster, Partition, gather
 from dmq.cli.cluster_show import ids
-from dmq.cli.cluster_wire import UNCLEAN, ClusterWire, Where
+from dmq.cli.cluster_wire import UNCLEAN, ClusterWire, Outcome, Where
 from dmq.cli.cluster_words import complain, confirm, no_partition, outcomes_json, partition_of
 from dmq.cli.command import command
 from dmq.cli.exits import CommandError, Exit, usage, worst
@@ -29,6 +29,11 @@ app = typer.Typer(
 )
 
 _FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+_UNDER_WAY = (*_FINE, ErrorCode.REQUEST_TIMED_OUT)
+_NOBODY_ORDERS = (
+    "Nobody leads the cluster's metadata, and the order must be written there: too few of the brokers"
+    " that vote on them are up. If their disks are lost, see `dmq serve --accept-lost`."
+)
 _TAKES_OVER_S = 30.0
 """How long the survivor may take to lead."""
 
@@ -85,6 +90,9 @@ def _recover_all(session: Session, yes: bool) -> Exit:
     failed = [each for each in elected if each.code not in _FINE]
     if session.output.json:
         session.output.emit({"elections": outcomes_json(elected)})
+    for well in elected:
+        if well not in failed and well.message:
+            session.output.note(f"{well.topic}:{well.partition}: {well.message}")
     done = count_of(len(elected) - len(failed), "partition")
     session.output.say(f"{done} recovered" if lost else "There is nothing to recover")
     waiting = len(cluster.leaderless) - len(lost)
@@ -108,24 +116,38 @@ def _recover(session: Session, partition: str, yes: bool) -> Exit:
         if not yes:
             confirm(f"Recover {partition} from what is left?", "Nothing was changed")
         [outcome] = wire.elect(UNCLEAN, [where])
-        if outcome.code not in _FINE:
-            raise CommandError(
-                f"{partition} can't be recovered: {outcome.message or outcome.name}",
-                hint="Bring the brokers back that have its replicas: then nothing is lost.",
-            )
+        if outcome.code not in _UNDER_WAY:
+            raise _refused(partition, outcome)
+        if outcome.code == ErrorCode.ELECTION_NOT_NEEDED:
+            return _is_well(session, found, outcome.message)
         leader = _await_leader(wire, where)
     if session.output.json:
-        session.output.emit(_json(found) | {"recovered": leader >= 0, "leader": leader})
+        said = outcome.message if outcome.code == ErrorCode.NONE else ""
+        result = {"recovered": leader >= 0, "leader": leader, "message": said or None}
+        session.output.emit(_json(found) | result)
     if leader < 0:
         raise CommandError(f"{partition} has no leader yet: see `dmq cluster status`")
+    if outcome.code == ErrorCode.NONE and outcome.message:
+        session.output.note(outcome.message)
     session.output.say(f"{partition}: led by {leader}; what it does not have is lost")
     return Exit.OK
 
 
-def _is_well(session: Session, found: Partition) -> Exit:
+def _refused(partition: str, outcome: Outcome) -> CommandError:
+    if outcome.code == ErrorCode.NOT_CONTROLLER:
+        return CommandError(f"{partition} can't be recovered yet", hint=_NOBODY_ORDERS)
+    return CommandError(
+        f"{partition} can't be recovered: {outcome.message or outcome.name}",
+        hint="Bring the brokers back that have its replicas: then nothing is lost.",
+    )
+
+
+def _is_well(session: Session, found: Partition, why: str = "") -> Exit:
     if session.output.json:
-        session.output.emit(_json(found) | {"recovered": False, "leader": found.leader})
-    session.output.say(f"{found.name} is led by {found.leader}: there is nothing to recover")
+        result = {"recovered": False, "leader": found.leader, "message": why or None}
+        session.output.emit(_json(found) | result)
+    led = f"is led by {found.leader}" if found.has_leader else f"needs no order. {why}".rstrip(". ")
+    session.output.say(f"{found.name} {led}: there is nothing to recover")
     return Exit.OK
 
 
@@ -163,7 +185,10 @@ def _down(cluster: Cluster, found: Partition) -> list[int]:
 def _await_leader(wire: ClusterWire, where: Where) -> int:
     deadline = time.monotonic() + _TAKES_OVER_S
     while True:
-        found = gather(wire, disks=False).partition(where)
-        if found is not None and (found.has_leader or time.monotonic() > deadline):
+        cluster = gather(wire, disks=False)
+        found = cluster.partition(where)
+        if found is None:
+            raise no_partition(cluster, where)  # Its topic was deleted meanwhile.
+        if found.has_leader or time.monotonic() > deadline:
             return found.leader
         time.sleep(0.1)

@@ -78,6 +78,7 @@ class Host(LayoutHost, Protocol):
 
     def mark_dirty(self, log: "Log") -> None: ...
     def request_flush(self, log: "Log") -> None: ...
+    def note_damaged(self, log: "Log") -> None: ...
 
 
 class SwapJob:
@@ -550,4 +551,4 @@ class Log(Layout):
     def _note_damage(self, error: BadBatchError) -> None:
         """Bytes are not what was written: keep them, say so from now on and after a restart."""
         self.damage = (*self.damage, Damage(error.base, error.position, error.end))
-        self._host.request_flush(self)
+        self._host.note_damaged(self)

@@ -84,6 +84,7 @@ class Store:
         self._is_cover_due = False
         self._space_checked_at: int | None = None
         self._jobs: list[Job] = []
+        self._damaged: dict[Log, None] = {}
         self._salvaging: dict[Log, Callable[[OSError], None]] = {}
         self._turn_bytes_max = settings.turn_bytes_max
         self.late_bytes_min = settings.late_bytes_min
@@ -250,6 +251,17 @@ class Store:
 
     def request_flush(self, log: Log) -> None:
         self._cleaner.request(log)
+
+    def note_damaged(self, log: Log) -> None:
+        self.request_flush(log)
+        self._damaged[log] = None
+
+    def take_damaged(self) -> list[Log]:
+        """Logs in which somebody found bad bytes since this was asked last."""
+        if not self._damaged:
+            return []
+        damaged, self._damaged = self._damaged, {}
+        return [log for log in damaged if log.is_damaged and not log.is_dropped]
 
     def add_job(self, job: Job) -> None:
         self._jobs.append(job)

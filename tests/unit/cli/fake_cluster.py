@@ -42,6 +42,10 @@ class FakeCluster:
         self.looks_per_move = 1
         self.mute: set[int] = set()
         """Those that don't tell of their disks."""
+        self.orders: dict[Where, tuple[ErrorCode, str]] = {}
+        """How an unclean election is answered, if not with success."""
+        self.deletes: list[Where] = []
+        """Partitions that are gone after an unclean election."""
         self.refuses: dict[Where, ErrorCode] = {}
         self.log: list[tuple[Any, ...]] = []
         self._moves: dict[Where, tuple[Move, int]] = {}
@@ -195,8 +199,12 @@ class FakeCluster:
                 return Outcome(*where, ErrorCode.ELECTION_NOT_NEEDED, "not needed")
             if not up:
                 return Outcome(*where, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "nobody")
-            self.leaders[where] = up[0]
-            return Outcome(*where, 0, "")
+            code, said = self.orders.get(where, (ErrorCode.NONE, ""))
+            if code in (ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT):
+                self.leaders[where] = up[0]
+            if where in self.deletes:
+                del self.replicas[where]
+            return Outcome(*where, code, said)
         preferred = self.replicas[where][0]
         if self.leaders[where] == preferred:
             return Outcome(*where, ErrorCode.ELECTION_NOT_NEEDED, "not needed")

@@ -8,6 +8,7 @@ from unit.cli.fake_cluster import SIZE, FakeCluster
 
 from dmq.cli.app import run
 from dmq.cli.exits import Exit
+from dmq.errors import ErrorCode
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 
@@ -400,6 +401,56 @@ def test_what_is_well_is_left_alone(
     cluster = three(monkeypatch)
     assert printed(capsys, "partition", "recover", "t:0", "--yes")["recovered"] is False
     assert not any(entry[0] == "elect" for entry in cluster.log)
+
+
+def test_recovery_says_which_offsets_were_in_damaged_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    cluster.orders[A] = ErrorCode.NONE, "Offsets are lost: 3 to 4."
+    assert run(["partition", "recover", "t:0", "--yes"]) == Exit.OK
+    assert "Offsets are lost: 3 to 4." in capsys.readouterr().err
+    cluster.leaders[A] = -1
+    told = printed(capsys, "partition", "recover", "t:0", "--yes")
+    assert told["message"] == "Offsets are lost: 3 to 4."
+    cluster.leaders[A] = -1
+    cluster.down.clear()
+    assert run(["partition", "recover", "--all", "--yes"]) == Exit.OK
+    assert "t:0: Offsets are lost: 3 to 4." in capsys.readouterr().err
+
+
+def test_an_order_that_takes_long_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    cluster.orders[A] = ErrorCode.REQUEST_TIMED_OUT, "Ordered; broker 2 does not lead yet."
+    assert printed(capsys, "partition", "recover", "t:0", "--yes")["leader"] == 2
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    cluster.deletes.append(A)
+    assert run(["partition", "recover", "t:0", "--yes"]) == Exit.NOT_FOUND
+
+
+def test_a_leader_that_the_asked_broker_does_not_see_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    cluster.orders[A] = ErrorCode.ELECTION_NOT_NEEDED, "Broker 3 leads it, as broker 2 says."
+    assert run(["partition", "recover", "t:0", "--yes"]) == Exit.OK
+    assert "Broker 3 leads it, as broker 2 says: there is nothing" in capsys.readouterr().out
+
+
+def test_who_can_not_order_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = lost(monkeypatch)
+    cluster.orders[A] = ErrorCode.NOT_CONTROLLER, "NOT_CONTROLLER"
+    assert run(["partition", "recover", "t:0", "--yes"]) == Exit.FAILURE
+    assert "Nobody leads the cluster's metadata" in capsys.readouterr().err
 
 
 def test_nothing_is_left(

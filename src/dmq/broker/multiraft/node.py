@@ -55,7 +55,7 @@ from dmq.broker.multiraft.tables import Tables
 from dmq.broker.multiraft.talk import Talk
 from dmq.broker.multiraft.waiting import OnAppended
 from dmq.broker.timers import Timers
-from dmq.errors import ErrorCode
+from dmq.errors import ErrorCode, StorageError
 from dmq.raft.messages import Ack, Append, Nack, PreVote, Reset, Vote
 from dmq.raft.settings import Dice, RaftSettings
 from dmq.storage.store import Store
@@ -541,6 +541,7 @@ class GroupNode:
         if self.links.may_judge(now):
             self._work(now)
         self._agenda.next_turn()
+        self._note_damaged(now)
         for replica in self._repairs.ask(self.links, self._sender, now):
             replica.repaired(now)
         for replica in self._repairs.take_lost():
@@ -557,6 +558,13 @@ class GroupNode:
         if turn.needs_sync:
             self._disk.began(now)
         return turn
+
+    def _note_damaged(self, now: int) -> None:
+        """Readers found bad bytes. Who has others is told by the next message of theirs."""
+        for log in self.store.take_damaged():
+            replica = self._groups.by_uid.get(log.uid)
+            if replica is not None and replica.core.voters == (self.me,):
+                replica.note_damage(StorageError("found by a reader"), now)
 
     def _begin_again(self, replica: Replica, now: int) -> None:
         """Between turns: what is begun must be the log that the turn's end speaks of."""

@@ -248,3 +248,17 @@ def test_what_another_replica_has_is_fetched_and_not_given_up() -> None:
     world.until(lambda: bad.replica.is_leader)
     assert bad.replica.log.gaps == ()
     assert values(bad) == expected()
+
+
+def test_a_reader_that_finds_rot_ends_the_lead_of_an_only_voter() -> None:
+    """Nobody sends it anything: else it would lead, and serve nothing, for ever."""
+    world, broker = alone()
+    broker.disk.flip(name_of(broker, 1), places(broker, 1)[2] + 9)
+    forget(broker)
+    with pytest.raises(StorageError):
+        broker.replica.read(8, 1000, whole_first_batch=True)
+    world.pass_time(500)
+    assert not broker.replica.is_leader
+    order(world, broker)
+    world.until(lambda: broker.replica.is_leader)
+    assert values(broker) == expected(7)
