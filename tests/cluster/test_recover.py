@@ -1,6 +1,7 @@
 """A partition whose majority is gone: an operator's order lets the last replica go on."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ pytestmark = [pytest.mark.compat, pytest.mark.timeout(300)]
 
 TOPIC = "saved"
 UNKNOWN = -2
+READER = {"group.id": "reader", "enable.auto.commit": False}
+"""The group's own partition may be lost as well: nothing is committed, so that no end waits for it."""
 
 
 def produce(bootstrap: str, values: list[bytes]) -> None:
@@ -27,7 +30,7 @@ def produce(bootstrap: str, values: list[bytes]) -> None:
 
 
 def read(bootstrap: str, count: int) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, **READER})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[bytes] = []
 
@@ -180,15 +183,19 @@ def test_a_damaged_log_that_is_the_last_one_goes_on_with_all_that_is_good_in_it(
         assert read(cluster.bootstrap, len(kept) + 2) == [*kept, b"after", b"later"]
 
 
+def is_leaderless(cluster: Cluster) -> bool:
+    found = cluster.partition_view(TOPIC, 0)
+    return found is not None and found.leader == -1
+
+
 def look_at(cluster: Cluster, offset: int) -> None:
     """Read bad bytes, until they are found and nobody leads any more."""
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "reader"})
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **READER})
     consumer.assign([TopicPartition(TOPIC, 0, offset)])
 
     def is_found() -> bool:
         consumer.consume(1, 0.2)
-        found = cluster.partition_view(TOPIC, 0)
-        return found is not None and found.leader == -1
+        return is_leaderless(cluster)
 
     eventually(is_found, "the rot is found", 60)
     consumer.close()
@@ -215,3 +222,39 @@ def test_a_leader_that_only_the_asked_broker_does_not_see_is_not_replaced() -> N
 
         eventually(is_told, "the other one was asked", 60)
         assert cluster.leader(TOPIC, 0) == leader
+
+
+def directory_id(data_dir: Path) -> str:
+    found = re.search(r"directory\.id=(\S+)", (data_dir / "meta").read_text())
+    assert found is not None
+    return found[1]
+
+
+def test_the_last_of_three_brokers_goes_on_when_the_disks_of_the_others_are_lost() -> None:
+    """Most voters of the metadata are lost too: nobody is left who could take an order."""
+    with Cluster(3, network="direct") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        (made,) = admin.create_topics([NewTopic(TOPIC, 1, 3)]).values()
+        made.result()
+        before = [b"%d" % n for n in range(20)]
+        produce(cluster.bootstrap, before)
+        cluster.wait_ready(in_sync=True)
+        survivor, *lost = cluster.brokers
+        ids = ",".join(directory_id(cluster.member(node).data_dir) for node in lost)
+        for node in lost:
+            cluster.kill(node)
+        eventually(lambda: is_leaderless(cluster), "nobody leads", 60)
+        done = try_to_recover(cluster)
+        assert done.returncode == 1, done
+        assert "--accept-lost" in done.stderr
+        cluster.kill(survivor)
+        cluster.restart(survivor, options=["--accept-lost", ids])
+        assert recover(cluster)["leader"] == survivor
+        produce(cluster.bootstrap, [b"after"])
+        assert read(cluster.bootstrap, 21) == [*before, b"after"]
+        for node in lost:
+            cluster.restart(node, wiped=True)
+        cluster.wait_ready(in_sync=True)
+        cluster.kill(survivor)  # What it saved is on the new disks, and they vote.
+        produce(cluster.bootstrap, [b"later"])
+        assert read(cluster.bootstrap, 22) == [*before, b"after", b"later"]

@@ -11,7 +11,7 @@ from embedded.harness import SETTINGS, broker_on, run, until
 
 from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
-from dmq.doors.serve import start_broker
+from dmq.doors.serve import Accepted, start_broker
 from dmq.errors import CorruptError, StorageError
 from dmq.storage import journal
 from dmq.storage.files import OsFiles
@@ -35,7 +35,9 @@ def rot(data_dir: Path, choose: Callable[[list[Place]], Place]) -> None:
 
 
 async def started(data_dir: Path, accepted: UUID | None = None) -> Runtime:
-    return await start_broker(BrokerConfig.of(SETTINGS | {"log.dirs": str(data_dir)}), accepted)
+    return await start_broker(
+        BrokerConfig.of(SETTINGS | {"log.dirs": str(data_dir)}), Accepted(accepted)
+    )
 
 
 def first_after_open(places: list[Place]) -> Place:
@@ -102,7 +104,7 @@ def test_who_was_renamed_and_did_not_come_to_lead_is_told_its_old_name(tmp_path:
         rot(data_dir, first_after_open)
         config = BrokerConfig.of(SETTINGS | {"log.dirs": str(data_dir), "host": "192.0.2.1"})
         with pytest.raises(OSError, match="assign"):
-            await start_broker(config, before)
+            await start_broker(config, Accepted(before))
         assert directory_id(data_dir) != before
         with pytest.raises(StorageError, match=f"--accept-rotten {before}"):
             await started(data_dir)

@@ -9,6 +9,7 @@ Called by the runtime at its start.
 """
 
 import logging
+from typing import NamedTuple
 from uuid import UUID
 
 from dmq.broker.multiraft.replica import Replica
@@ -23,6 +24,17 @@ from dmq.types import Voter
 
 log = logging.getLogger("dmq.broker")
 
+
+class Accepted(NamedTuple):
+    """Losses that an operator knows of, and wants a broker to go on with."""
+
+    rotten: UUID | None = None
+    """The id of a directory that may change its name if its journal is rotten."""
+    lost: frozenset[UUID] = frozenset()
+    """The ids of directories that are gone for ever; see outliving.py."""
+
+
+NOTHING_ACCEPTED = Accepted()
 ID_BLOCKS_SKIPPED = 1000
 """More than can have been given out since the metadata's last record that is left."""
 

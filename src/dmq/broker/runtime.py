@@ -26,9 +26,17 @@ from dmq.broker.farewell import Farewell
 from dmq.broker.housekeeping import Housekeeping
 from dmq.broker.member import ThisMember
 from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
+from dmq.broker.outliving import outlive
 from dmq.broker.peers import PeerError
 from dmq.broker.producing import Snapshots
-from dmq.broker.renaming import check_others_vote, go_on_alone, open_store, skip_producer_ids
+from dmq.broker.renaming import (
+    NOTHING_ACCEPTED,
+    Accepted,
+    check_others_vote,
+    go_on_alone,
+    open_store,
+    skip_producer_ids,
+)
 from dmq.broker.service import Clocks, Identity
 from dmq.broker.syncer import Syncer, Workers
 from dmq.config.broker import BrokerConfig
@@ -135,11 +143,11 @@ class Runtime:
     """One broker. `await start()`, then `await stop()`; `failure` is set if it had to stop itself."""
 
     def __init__(
-        self, config: BrokerConfig, doors: Doors[Any], accept_rotten: uuid.UUID | None = None
+        self, config: BrokerConfig, doors: Doors[Any], accepted: Accepted = NOTHING_ACCEPTED
     ) -> None:
-        """`accept_rotten`: see `renaming`."""
         self.config = config
-        self._accepted = accept_rotten
+        self._accepted = accepted
+        self._has_outlived = False
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -175,7 +183,7 @@ class Runtime:
             reserve_bytes=config.disk_reserve_bytes,
             quarantine_ms=config.log_segment_delete_delay_ms,
         )
-        self.store = open_store(files, settings, self._accepted, steady_ms())
+        self.store = open_store(files, settings, self._accepted.rotten, steady_ms())
         for listener in config.kafka_listeners:
             self._bound[listener.name] = self._ways.bind(config, listener)
         place = await self._find_place()
@@ -274,7 +282,7 @@ class Runtime:
         """Read the metadata and be registered in them; then serve what they place here."""
         self.parts.metadata.moved()  # What the log knows to be committed.
         is_renamed = self._entrance is None and go_on_alone(
-            self.parts.metadata.replica, self._accepted, steady_ms()
+            self.parts.metadata.replica, self._accepted.rotten, steady_ms()
         )
         if isinstance(place, Founded):
             self._turn_now()
@@ -291,7 +299,7 @@ class Runtime:
         else:
             await self._register(identity)
         await self._until(self._is_registered, "reading the cluster's metadata")
-        if is_renamed:
+        if is_renamed or self._has_outlived:
             skip_producer_ids(self.service)
         self.parts.leadership.begin(self.service.broker_epoch)
         if self._entrance is not None:
@@ -352,8 +360,18 @@ class Runtime:
                     raise
                 check_others_vote(self.parts.metadata.replica)
                 log.warning("this broker is not registered yet: %s", error)
+                self._outlive()
             else:
                 return
+
+    def _outlive(self) -> None:
+        links = self.parts.node.links
+        self._has_outlived |= outlive(
+            self.parts.metadata.replica,
+            self._accepted.lost,
+            lambda voter: links.open_link(voter) is not None,
+            steady_ms(),
+        )
 
     def _is_registered(self) -> bool:
         record = self.parts.machine.state.brokers.get(self.service.identity.node_id)

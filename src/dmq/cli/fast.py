@@ -30,6 +30,7 @@ SERVE = {
     "--join": "join",
     "--peers": "peers",
     "--accept-rotten": "accept_rotten",
+    "--accept-lost": "accept_lost",
     "--set": "settings",
     "--quiet": "quiet",
     "-q": "quiet",

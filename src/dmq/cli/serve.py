@@ -124,6 +124,15 @@ def serve(
             "left and go on under a new directory id. ID is the present one; the refusal names it.",
         ),
     ] = None,
+    accept_lost: Annotated[
+        str | None,
+        typer.Option(
+            "--accept-lost",
+            metavar="ID,…",
+            help="Once, if the disks of most brokers that vote on the metadata are lost for ever: go on "
+            "as the only one. The ids are the lost directories'; a start without them names them.",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `dmq config list`."),
@@ -139,7 +148,8 @@ def serve(
     change nothing, so that the same command starts it again.
 
     --accept-rotten changes nothing if the journal is sound, or if ID is not that of the data directory:
-    left in the command, it does not accept the next damage.
+    left in the command, it does not accept the next damage. So does --accept-lost if somebody leads the
+    metadata, or if the ids are not those of all other voters.
     """
     from dmq.cli import start
 
@@ -150,7 +160,7 @@ def serve(
         "no_color": not session.output.color,
     }
     texts = {"config": config, "data": data, "host": host, "rack": rack, "join": join}
-    texts |= {"peers": peers, "accept_rotten": accept_rotten}
+    texts |= {"peers": peers, "accept_rotten": accept_rotten, "accept_lost": accept_lost}
     numbers = {"port": port, "peer_port": peer_port, "node_id": node_id}
     options |= {name: text for name, text in texts.items() if text is not None}
     options |= {name: str(number) for name, number in numbers.items() if number is not None}

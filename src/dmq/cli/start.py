@@ -136,6 +136,22 @@ def _accepted(options: Options) -> "UUID | None":
         ) from None
 
 
+def _lost(options: Options) -> "frozenset[UUID]":
+    """The directories of voters that somebody knows to be lost for ever."""
+    if "accept_lost" not in options:
+        return frozenset()
+    from uuid import UUID
+
+    text = _named(options["accept_lost"], "--accept-lost")
+    try:
+        return frozenset(UUID(each.strip()) for each in text.split(","))
+    except ValueError:
+        raise usage(
+            f"--accept-lost {text!r} does not name directory ids",
+            "A start without it names those of the other voters, if nobody leads the metadata.",
+        ) from None
+
+
 _SERVE_SETTINGS = {
     "data": "log.dirs",
     "host": "host",
@@ -257,9 +273,9 @@ def _known() -> Any:
 
 def _run(config: "BrokerConfig", options: Options, *, is_temporary: bool = False) -> int:
     from dmq.cli.broker_log import log_to_stderr
-    from dmq.doors.serve import run_broker
+    from dmq.doors.serve import Accepted, run_broker
 
-    accepted = _accepted(options)
+    accepted = Accepted(_accepted(options), _lost(options))
     log_to_stderr(config.logging_level, config.logging_format, is_quiet=bool(options.get("quiet")))
     for warning in config.warnings:
         print(f"warning: {warning}", file=sys.stderr)

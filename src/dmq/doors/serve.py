@@ -20,11 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import uvloop
 
 from dmq.broker.membership import Entrance
+from dmq.broker.renaming import NOTHING_ACCEPTED
+from dmq.broker.renaming import Accepted as Accepted
 from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener
@@ -60,9 +61,9 @@ class Ready:
         return ",".join(f"{host}:{port}" for host, port in self.endpoints.values())
 
 
-async def start_broker(config: BrokerConfig, accept_rotten: UUID | None = None) -> Runtime:
+async def start_broker(config: BrokerConfig, accepted: Accepted = NOTHING_ACCEPTED) -> Runtime:
     """A running broker on this loop; end it with `await runtime.stop()`."""
-    runtime = Runtime(config, Ways(), accept_rotten)
+    runtime = Runtime(config, Ways(), accepted)
     try:
         await runtime.start()
     except BaseException:
@@ -118,11 +119,13 @@ class Ways:
 
 
 def run_broker(
-    config: BrokerConfig, on_ready: Callable[[Ready], None], accept_rotten: UUID | None = None
+    config: BrokerConfig,
+    on_ready: Callable[[Ready], None],
+    accepted: Accepted = NOTHING_ACCEPTED,
 ) -> int:
     """Run a broker until SIGINT or SIGTERM; the process's exit code.
 
-    `accept_rotten`: the id of a data directory that may change its name if its journal is rotten.
+    `accepted`: losses that somebody knows of, and wants it to go on with.
     Raises what keeps it from starting: ConfigError, OSError, StorageError.
     """
     if not __debug__:
@@ -130,18 +133,16 @@ def run_broker(
     raise_file_limit()
     _keep_memory()
     with _profile(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config, on_ready, accept_rotten))
+        return runner.run(_run(config, on_ready, accepted))
 
 
-async def _run(
-    config: BrokerConfig, on_ready: Callable[[Ready], None], accept_rotten: UUID | None
-) -> int:
+async def _run(config: BrokerConfig, on_ready: Callable[[Ready], None], accepted: Accepted) -> int:
     began = time.monotonic()
     loop = asyncio.get_running_loop()
     wanted = asyncio.Event()
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, wanted.set)
-    runtime = await _started_unless(wanted, config, accept_rotten)
+    runtime = await _started_unless(wanted, config, accepted)
     if runtime is None:
         return 0
     fail_on_bugs(runtime)
@@ -156,10 +157,10 @@ async def _run(
 
 
 async def _started_unless(
-    wanted: asyncio.Event, config: BrokerConfig, accept_rotten: UUID | None
+    wanted: asyncio.Event, config: BrokerConfig, accepted: Accepted
 ) -> Runtime | None:
     """The broker; None if it was told to stop before: a search for a cluster may never end."""
-    starting = asyncio.ensure_future(start_broker(config, accept_rotten))
+    starting = asyncio.ensure_future(start_broker(config, accepted))
     stopping = asyncio.ensure_future(wanted.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

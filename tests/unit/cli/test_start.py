@@ -100,6 +100,7 @@ def test_all_problems_of_the_settings_are_told_at_once(
         (["up", "--data="], "--data is empty"),
         (["serve", "--config="], "--config is empty"),
         (["serve", "--accept-rotten", "yes"], "--accept-rotten 'yes' is no directory id"),
+        (["serve", "--accept-lost", "1,2"], "--accept-lost '1,2' does not name directory ids"),
         (["up", "--port", "70000"], "flag port: "),
         (["up", "--set", "listeners=x"], "flag listeners: "),
     ],
