@@ -62,7 +62,7 @@ class Electing:
         self._leadership = leadership
         self._peers = peers
         self._timers = timers
-        self._now = now
+        self.now = now
         self._submit = submit
         if peers is not None:
             peers.serve(TRANSFER, self._serve)
@@ -132,7 +132,7 @@ class Electing:
             asked = Answer.of(_NO)
         asked.on_done(handover.asked)
         if not handover.answer.is_done:
-            self._timers.at(self._now() + max(timeout_ms, 1), handover.give_up)
+            self._timers.at(self.now() + max(timeout_ms, 1), handover.give_up)
         return handover.answer
 
     # --- unclean -------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Electing:
         handover = _Handover(self._leadership, key, heir, success, late)
         handover.asked(Answer.of(_YES))
         if not handover.answer.is_done:
-            self._timers.at(self._now() + max(timeout_ms, 1), handover.give_up)
+            self._timers.at(self.now() + max(timeout_ms, 1), handover.give_up)
         return handover.answer
 
     def _tell_account(self, node: int, body: bytes) -> Answer[bytes]:
@@ -189,8 +189,8 @@ class Electing:
         if replica.memory and not replica.core.voters:
             return Answer.of(b"")  # There was a log here: this is no empty disk.
         if is_held:
-            replica.hold(self._now())
-        return Answer.of(encode(account(replica, self._now())))
+            replica.hold(self.now())
+        return Answer.of(encode(account(replica, self.now())))
 
     def _serve(self, node: int, body: bytes) -> Answer[bytes]:
         """Hand a partition over, if we lead it and the heir is in sync. Raises ProtocolError."""
@@ -201,7 +201,7 @@ class Electing:
         partition = None if local is None else local.partitions.get(index)
         if partition is None or not partition.is_leader:
             return Answer.of(_NO)
-        replica, now = partition.replica, self._now()
+        replica, now = partition.replica, self.now()
         voters = [voter for voter in replica.in_sync(now) if voter.node == heir]
         is_begun = bool(voters) and replica.transfer(voters[0], now)
         return Answer.of(_YES if is_begun else _NO)
@@ -224,6 +224,7 @@ class _Rescue:
         self._key = key
         self._placed = placed
         self._timeout_ms = timeout_ms
+        self._deadline = electing.now() + timeout_ms
 
     def begin(self) -> None:
         asked = self._survey(self._placed.members, is_held=False)
@@ -269,7 +270,8 @@ class _Rescue:
         except DmqError as error:
             self._fail(error)
             return
-        waiting = self._electing.await_heir(self._key, heir, self._result, self._timeout_ms)
+        left_ms = self._deadline - self._electing.now()
+        waiting = self._electing.await_heir(self._key, heir, self._result, left_ms)
         waiting.on_done(partial(self._obeyed, heir))
 
     def _obeyed(self, heir: int, waiting: Answer[Elected]) -> None:

@@ -31,8 +31,9 @@ app = typer.Typer(
 _FINE = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 _UNDER_WAY = (*_FINE, ErrorCode.REQUEST_TIMED_OUT)
 _NOBODY_ORDERS = (
-    "Nobody leads the cluster's metadata, and the order must be written there: too few of the brokers"
-    " that vote on them are up. If their disks are lost, see `dmq serve --accept-lost`."
+    "The order must be written into the cluster's metadata, and the broker that was asked finds no leader"
+    " of them: too few of those that vote on them are up, or it does not reach them. If their disks are"
+    " lost, see `dmq serve --accept-lost`."
 )
 _TAKES_OVER_S = 30.0
 """How long the survivor may take to lead."""
