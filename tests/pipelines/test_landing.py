@@ -1,6 +1,7 @@
 """Topics landed as tables, judged by pyarrow, and audited: a real Spark, a real cluster."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -112,10 +113,12 @@ def test_landing_goes_on_where_it_ended_and_a_repeated_batch_changes_nothing(
     prepare(Session(cluster.bootstrap, {}), topic, f"{topic}-dead")
     table = ParquetTable(tmp_path / "numbers")
     send(cluster, topic, range(100))
-    # The largest records that the topic takes, one of them because it was compressed.
-    large = b"".join(b"%d " % n for n in range(10_000))
-    produce(cluster.bootstrap, topic, [(b"k", large[:49_900])], partition=1)
-    produce(cluster.bootstrap, topic, [(b"k", large * 10)], partition=1, compression_type="zstd")
+    # The largest that the topic takes: one that can't be compressed, and one because it was.
+    large = random.Random(1).randbytes(49_900)
+    produce(cluster.bootstrap, topic, [(b"k", large)], partition=1)
+    produce(
+        cluster.bootstrap, topic, [(b"k", b"{" * 500_000)], partition=1, compression_type="zstd"
+    )
     progress = landed(topic, table, schema=SCHEMA, partition_by=("word",))
     assert (progress.rows, progress.dead_letters) == (102, 2)
     send(cluster, topic, range(100, 150))
