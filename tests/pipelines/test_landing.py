@@ -265,6 +265,9 @@ def test_an_audit_of_what_is_not_there_is_a_sentence(cluster: Cluster, tmp_path:
         job.check_expression("drop table")
     with pytest.raises(PipelineError, match="There is no folder"):
         audit_against.table_at(str(tmp_path / "none"))
+    with pytest.raises(PipelineError, match="only tables of files can be audited") as refused:
+        audit_against.table_at("postgresql://ada:secret@db/shop")
+    assert "secret" not in refused.value.message
 
 
 def looked_at(

@@ -114,6 +114,7 @@ def _audited(
     checks = job.Checks(*expressions)
     for each in filter(None, expressions):
         job.check_expression(each)
+    landed = audit_against.table_at(table) if table is not None else None
     subject = job.subject_of(session.bootstrap, options, topics)
     against, against_config = other
     right, right_compacted = None, frozenset[str]()
@@ -122,7 +123,6 @@ def _audited(
         there = Session(against, settings, session.output)
         right = job.subject_of(against, spark_options(there), topics)
         right_compacted = _compacted(there, topics)
-    landed = audit_against.table_at(table) if table is not None else None
     log = Path(tempfile.gettempdir()) / "dmq-audit-spark.log"
     session.output.note(f"Auditing {', '.join(topics)} on {where} (Spark's log: {log})")
     compacted = _compacted(session, topics)

@@ -289,7 +289,12 @@ def _buried(
 
 
 def table_at(place: str) -> ParquetTable:
-    """The table in a folder."""
+    """The table in a folder. Raises PipelineError if that is no folder."""
+    if "://" in place and not place.startswith("file://"):
+        raise PipelineError(
+            f"{place.partition('://')[0]}://… is no folder: only tables of files can be audited yet",
+            "Name the folder that the topic was landed in.",
+        )
     folder = Path(place.removeprefix("file://")).expanduser()
     if not folder.is_dir():
         raise PipelineError(f"There is no folder {folder}", is_missing=True)
