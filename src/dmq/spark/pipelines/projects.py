@@ -4,6 +4,7 @@ Owns where things are in it. What dmq keeps for itself is in `.dmq`: the record 
 Spark's log, the catalog of the tables that runs on this machine make. Imports no Spark.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ class Project:
             "spark.sql.warehouse.dir": self.warehouse.as_uri(),
             "spark.sql.catalogImplementation": "hive",
             # On a busy machine Spark gives up on its own workers after ten seconds; the next try may do.
+            # A flow starts several; with Spark's 16 flows at once, two cores never get there.
             "spark.sql.pipelines.maxFlowRetryAttempts": "5",
+            "spark.sql.pipelines.execution.maxConcurrentFlows": str(max(2, os.cpu_count() or 2)),
             "spark.hadoop.javax.jdo.option.ConnectionURL": (
                 f"jdbc:derby:;databaseName={catalog};create=true"
             ),
