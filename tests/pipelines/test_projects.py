@@ -16,7 +16,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from compat.eventually import eventually
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 from spark.feeding import create, produce
 
 from demo.generator import Event, Shop
@@ -33,6 +34,22 @@ CHANGES: list[tuple[bytes, bytes | None]] = [
     (b"k2", None),
     (b"k3", b'{"name": "three", "n": 3, "op": "d"}'),
 ]
+NO_CHANGES: list[tuple[tuple[bytes | None, bytes | None], str]] = [
+    ((b"k1", b'{"name": "uno", "n": "many"}'), 'field n: "many" is no long'),
+    ((b"k1", b'{"name": "'), "not JSON"),
+    ((b"k2", b"[2]"), "a JSON ARRAY<BIGINT>, not an object"),
+    ((None, b'{"name": "nobody", "n": 0}'), "no key"),
+]
+"""Records of the same topic that say nothing of a row, and why."""
+ORDER = (
+    "order_id STRING, customer STRING, product STRING, quantity BIGINT, amount DOUBLE, at TIMESTAMP"
+)
+SAME_NAMES = (
+    "key STRING, value STRING, topic STRING, partition STRING, offset STRING, timestamp STRING, "
+    "headers STRING, day STRING, broken STRING, parsed STRING, is_good STRING, reason STRING, "
+    "records STRING, window STRING, l STRING, r STRING"
+)
+"""Fields of values that are called as columns of records or of a template's own are."""
 
 
 class Project:
@@ -90,16 +107,19 @@ def running(
         if topic not in topics(cluster.bootstrap):
             create(cluster.bootstrap, topic, 1)
     produce(cluster.bootstrap, "accounts", CHANGES)
+    trace: list[tuple[str, bytes | None]] = [("trace", b"7")]
+    produce(cluster.bootstrap, "accounts", [pair for pair, _ in NO_CHANGES], headers=trace)
     (work / "files").mkdir()
     pq.write_table(pa.table({"id": range(10), "word": ["w"] * 10}), work / "files" / "a.parquet")
-    project.dmq("init", "sales", "--topic", "orders")
-    project.dmq("init", "sums", "--template", "aggregate", "--topic", "orders", "--to", "totals")
-    account = "name STRING, n BIGINT, op STRING"
+    orders = ("--topic", "orders", "--schema", f"{ORDER}, {SAME_NAMES}")
+    project.dmq("init", "sales", *orders)
+    project.dmq("init", "sums", "--template", "aggregate", "--to", "totals", *orders)
+    account = f"name STRING, n BIGINT, op STRING, {SAME_NAMES}"
     project.dmq("init", "accounts", "--template", "cdc", "--schema", account)
     backfill = ("--template", "backfill", "--topic", "again", "--table", "files", "--key", "id")
     project.dmq("init", "filled", *backfill)
-    join = ("--template", "join", "--topic", "orders", "--with", "payments", "--on", "order_id")
-    project.dmq("init", "pairs", *join)
+    join = ("--template", "join", "--with", "payments", "--on", "order_id")
+    project.dmq("init", "pairs", *join, *orders)
     for name in ("sums", "accounts", "filled", "pairs"):
         source = work / name / "transformations" / f"{name}.py"
         source.rename(project.folder / "transformations" / source.name)
@@ -141,7 +161,7 @@ def topics(bootstrap: str) -> list[str]:
     return found
 
 
-def records(bootstrap: str, topic: str) -> list[tuple[bytes, bytes]]:
+def messages(bootstrap: str, topic: str) -> list[Message]:
     """All committed records of a topic."""
     consumer = Consumer(
         {
@@ -157,11 +177,19 @@ def records(bootstrap: str, topic: str) -> list[tuple[bytes, bytes]]:
     while open_:
         for message in consumer.consume(500, timeout=1):
             if message.error() is None:
-                found.append((message.key(), message.value()))
+                found.append(message)
             else:  # The end of a partition.
                 open_ -= 1
     consumer.close()
     return found
+
+
+def records(bootstrap: str, topic: str) -> list[tuple[bytes, bytes]]:
+    return [(each.key(), each.value()) for each in messages(bootstrap, topic)]
+
+
+def reason(letter: Message) -> str:
+    return dict(letter.headers())["dmq.dead.reason"].decode()
 
 
 def sent(shop: Shop, topic: str) -> list[Event]:
@@ -191,13 +219,25 @@ def test_a_topic_is_a_table_and_what_does_not_parse_is_a_dead_letter(
 
     eventually(lambda: per_day() == len(wanted), "all orders in their days", 120)
     assert list((running.folder / "warehouse" / "sales_per_day").glob("day=*"))
-    dead = [value for _, value in records(running.bootstrap, "orders-dead")]
-    assert Counter(dead) >= Counter(e.value for e in sent(shop, "orders") if not parsed(e))
+
+
+@pytest.mark.parametrize(("topic", "flows"), [("orders", 3), ("payments", 1)])
+def test_each_flow_sends_what_does_not_parse_to_the_dead_letters(
+    running: Project, shop: Shop, topic: str, flows: int
+) -> None:
+    broken = [event.value for event in sent(shop, topic) if not parsed(event)]
+    dead = messages(running.bootstrap, f"{topic}-dead")
+    found = Counter(each.value() for each in dead)
+    # One that lands the topic, in another test, may have sent them there, too.
+    assert Counter(broken * flows) <= found <= Counter(broken * (flows + 1))
+    told = {reason(each) for each in dead}
+    assert {"no value", "not UTF-8", "not JSON", "a JSON ARRAY<STRING>, not an object"} <= told
+    assert any(each.startswith('field at: "on ') for each in told)
 
 
 def test_windows_are_counted_once_into_a_topic(running: Project, shop: Shop) -> None:
     wanted: Counter[tuple[str, str]] = Counter()
-    for event in sent(shop, "orders"):
+    for event in filter(parsed, sent(shop, "orders")):
         minute = datetime.fromtimestamp(event.timestamp_ms // 60_000 * 60, UTC)
         wanted[event.key.decode(), minute.strftime("%Y-%m-%dT%H:%M")] += 1
     windows = [json.loads(value) for _, value in records(running.bootstrap, "totals")]
@@ -216,6 +256,16 @@ def test_changes_are_the_current_state(running: Project) -> None:
     assert len(running.rows("accounts_changes")) in (len(CHANGES), len(CHANGES) + 1)
 
 
+def test_what_is_no_change_changes_nothing_and_is_a_dead_letter(running: Project) -> None:
+    dead = messages(running.bootstrap, "accounts-dead")
+    assert [((each.key(), each.value()), reason(each)) for each in dead] == NO_CHANGES
+    places = [dict(each.headers()) for each in dead]
+    assert [int(each["dmq.dead.offset"]) for each in places] == [
+        len(CHANGES) + number for number in range(len(NO_CHANGES))
+    ]
+    assert {each["trace"] for each in places} == {b"7"}, "a letter has the record's own headers"
+
+
 def test_rows_of_a_table_are_records_of_a_topic(running: Project) -> None:
     found = {key: json.loads(value) for key, value in records(running.bootstrap, "again")}
     assert found == {str(i).encode(): {"id": i, "word": "w"} for i in range(10)}
@@ -225,10 +275,8 @@ def test_two_topics_are_joined(running: Project, shop: Shop) -> None:
     def ids(topic: str) -> set[str]:
         return {value["order_id"] for e in sent(shop, topic) if (value := parsed(e))}
 
-    # A value of which only the time is wrong still has its id, so there may be more pairs.
-    wanted = ids("orders") & ids("payments")
     pairs = Counter(row["l"]["order_id"] for row in running.rows("pairs"))
-    assert set(pairs) >= wanted
+    assert set(pairs) == ids("orders") & ids("payments")
     assert set(pairs.values()) == {1}
 
     def per_day() -> int:
@@ -250,10 +298,17 @@ def test_the_status_tells_of_flows_and_lag_and_a_second_run_is_refused(running: 
     assert running.dmq("run", "sales", code=1) == ""
 
 
+def test_each_flow_has_a_group_of_its_own(running: Project) -> None:
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    found = {each.group_id for each in admin.list_consumer_groups().result(30).valid}
+    wanted = ("sales", "sums", "accounts", "pairs-orders", "pairs-payments")
+    assert found >= {name + end for name in wanted for end in ("", "-dead")}
+
+
 def test_the_next_update_goes_on_where_the_last_ended(running: Project) -> None:
     before = running.status()["update"]
     produce(running.bootstrap, "accounts", [(b"k4", b'{"name": "four", "n": 4}')])
-    eventually(lambda: running.status()["update"] >= before + 2, "two updates", 300)
+    eventually(lambda: running.status()["update"] >= before + 2, "two updates", 600)
     eventually(lambda: running.keys_seen("accounts") == {"k1", "k4"}, "the new state", 120)
     assert len(running.rows("accounts_changes")) == len(CHANGES) + 1
     assert len(records(running.bootstrap, "again")) == 10

@@ -1,6 +1,7 @@
 """Projects as `dmq pipeline init` writes them; that they run is shown in `test_projects`."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,38 @@ def test_a_project_is_whole(name: str, tmp_path: Path) -> None:
 def test_the_sum_is_of_the_first_number_that_is_no_id(tmp_path: Path) -> None:
     templates.write(tmp_path / "sums", templates.TEMPLATES["aggregate"], WORDS)
     text = (tmp_path / "sums" / "transformations" / "sums.py").read_text()
-    assert 'AMOUNT = f.col("amount")' in text or 'AMOUNT = F.col("amount")' in text
+    assert 'AMOUNT = F.col("parsed")["amount"]' in text
+
+
+@pytest.mark.parametrize("name", templates.TEMPLATES)
+def test_fields_may_have_any_sign_in_their_names(name: str, tmp_path: Path) -> None:
+    odd = '`a "b\\` BIGINT, `OP``` STRING'
+    words = replace(WORDS, schema=odd, on='a "b\\', table='some "where\\', key='a "b\\')
+    templates.write(tmp_path / "odd", templates.TEMPLATES[name], words)
+    text = (tmp_path / "odd" / "transformations" / "odd.py").read_text()
+    texts = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    assert (odd in texts) != (name == "backfill")
+
+
+def test_fields_that_a_table_has_of_its_own_are_refused(tmp_path: Path) -> None:
+    for name, taken in (("table", "_day"), ("cdc", "_Is_Gone"), ("cdc", "_key")):
+        words = replace(WORDS, schema=f"id STRING, {taken} STRING")
+        with pytest.raises(PipelineError, match=f"fields called {taken}"):
+            templates.write(tmp_path / "sales", templates.TEMPLATES[name], words)
+    twins = replace(WORDS, with_schema="order_id STRING, Order_ID STRING")
+    with pytest.raises(PipelineError, match="order_id and Order_ID"):
+        templates.write(tmp_path / "sales", templates.TEMPLATES["join"], twins)
+    assert not (tmp_path / "sales").exists()
+
+
+def test_topics_that_cant_be_joined_are_refused(tmp_path: Path) -> None:
+    for words, why in (
+        (replace(WORDS, with_="orders"), "joined with itself"),
+        (replace(WORDS, with_schema="paid DOUBLE"), "payments have no field order_id"),
+        (replace(WORDS, on="paid", with_schema="paid DOUBLE"), "orders have no field paid"),
+    ):
+        with pytest.raises(PipelineError, match=why):
+            templates.write(tmp_path / "pairs", templates.TEMPLATES["join"], words)
 
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def init(
     ] = None,
     key: Annotated[
         str | None,
-        typer.Option("--key", metavar="FIELD", help="cdc, backfill: what the key is made of."),
+        typer.Option("--key", metavar="FIELD", help="backfill: the column that becomes the key."),
     ] = None,
     schema: Annotated[
         str | None,
@@ -93,10 +93,10 @@ def init(
 ) -> None:
     """Write a Spark Declarative Pipelines project into the new folder NAME.
 
-    Templates: table (a topic as a table of Parquet files, what does not parse to a dead-letter
-    topic), aggregate (a topic, summed up per key and minute, into a topic), cdc (a topic of changes
-    as a table of the current state), backfill (a table's rows into a topic), join (two topics, joined,
-    as a table).
+    Templates: table (a topic as a table of Parquet files), aggregate (a topic, summed up per key and
+    minute, into a topic), cdc (a topic of changes as a table of the current state), backfill (a
+    table's rows into a topic), join (two topics, joined, as a table). What does not parse goes to a
+    dead-letter topic.
 
     The schema is taken from the JSON records that the topic holds, if the cluster answers and it
     holds some; otherwise an example is written, to be replaced.

@@ -141,7 +141,7 @@ def test_a_project_of_two_templates_runs_on_the_cluster(
         for name, value in application(tmp_path).items():
             spark += ["--conf", f"{name}={value}"]
     told = dmq(place, tmp_path, "run", "sums", *spark)
-    assert "completed, 603 rows read" in told, "three flows read the topic"
+    assert "completed, 804 rows read" in told, "four flows read the topic"
     found = [json.loads(value or b"") for _, value in committed(place.servers, totals)]
     assert sorted((each["key"], each["records"], each["total"]) for each in found) == sorted(
         (f"key-{n}", 25, 37.5) for n in range(4) for _ in range(2)

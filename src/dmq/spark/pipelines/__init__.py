@@ -6,6 +6,7 @@ What `dmq pipeline …` does, without its words for people: those are in `dmq.cl
 |---|---|
 | `java`, `sessions` | a Java, and Spark sessions on it: classic ones, and Connect ones for projects |
 | `projects`, `templates` | Spark Declarative Pipelines projects: found, read, written from templates |
+| `schema_text`, `definitions` | schemas as text, checked; what written projects build on |
 | `progress`, `runs`, `runner` | what flows have done; the run's record on disk; the run itself |
 | `values`, `json_values` | record values of a declared or inferred schema, and why one does not parse |
 | `dead_letters` | records that don't parse, as records of the dead-letter topic |

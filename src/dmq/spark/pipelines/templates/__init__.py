@@ -4,16 +4,24 @@ A template is a folder of text files beside this module; `{{word}}` stands for w
 Owns the words that each template needs. Imports no Spark.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dmq.spark.pipelines.failures import PipelineError
+from dmq.spark.pipelines.schema_text import Field, check, fields_of
 
 _HERE = Path(__file__).parent
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_NUMERIC = ("BIGINT", "INT", "DOUBLE", "FLOAT", "DECIMAL")
+_NUMBER = re.compile(
+    r"(BIG|SMALL|TINY)?INT|INTEGER|LONG|SHORT|BYTE|DOUBLE|FLOAT|REAL|DEC|DECIMAL|NUMERIC"
+)
+_WHERE = ("_key", "_partition", "_offset", "_timestamp")
+"""Columns that say where in the topic a row was."""
+_PARSERS = "__broken"
+"""A field that the parser adds for itself while it works."""
 SCHEMA_EXAMPLE = "id STRING, at TIMESTAMP, amount DOUBLE"
 
 
@@ -24,20 +32,30 @@ class Template:
     name: str
     title: str
     needs: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    """What its tables have beside the fields of the values."""
     configuration: Mapping[str, str] = field(default_factory=dict)
 
 
 TEMPLATES = {
     each.name: each
     for each in (
-        Template("table", "a topic as a table of Parquet files, dead letters to a topic"),
+        Template(
+            "table",
+            "a topic as a table of Parquet files",
+            columns=(*_WHERE, "_day"),
+        ),
         Template("aggregate", "a topic, summed up per key and minute, into a topic"),
-        Template("cdc", "a topic of changes as a table of the current state"),
+        Template(
+            "cdc",
+            "a topic of changes as a table of the current state",
+            columns=(*_WHERE, "_is_gone"),
+        ),
         Template(
             "backfill",
             "a table's rows as records of a topic",
             ("table",),
-            {"spark.sql.streaming.schemaInference": "true"},
+            configuration={"spark.sql.streaming.schemaInference": "true"},
         ),
         Template("join", "two topics, joined, as a table", ("with",)),
     )
@@ -98,8 +116,12 @@ def _filled(folder: Path, template: Template, words: Words) -> dict[str, str]:
         options = ", ".join(f"--{each}" for each in missing)
         raise PipelineError(f"Template {template.name} needs {options}")
     schema = words.schema or SCHEMA_EXAMPLE
-    columns = _columns(schema)
-    on = words.on or next(iter(columns))
+    other = words.with_schema or SCHEMA_EXAMPLE
+    for each in (schema, other):
+        check(each, (*template.columns, _PARSERS))
+    fields = fields_of(schema)
+    on = words.on or fields[0].name
+    _check_join(words, on)
     conf = [f"  {key}: {value!r}" for key, value in template.configuration.items()]
     return {
         "name": folder.name,
@@ -111,15 +133,15 @@ def _filled(folder: Path, template: Template, words: Words) -> dict[str, str]:
         "topic": words.topic,
         "dead": f"{words.topic}-dead",
         "to": words.to or f"{words.topic}-per-minute",
-        "schema": schema.replace('"', '\\"'),
+        "schema": _text(schema),
         "schema_note": _schema_note(words),
-        "amount": _amount(columns),
+        "amount": _amount(fields),
         "with": words.with_ or "",
-        "with_schema": (words.with_schema or SCHEMA_EXAMPLE).replace('"', '\\"'),
-        "on": on,
-        "table": str(Path(words.table).expanduser().resolve()) if words.table else "",
-        "key": f'F.col("{words.key}")' if words.key else "F.lit(None)",
-        "gone": _gone(columns),
+        "with_schema": _text(other),
+        "on": _text(on),
+        "table": _text(str(Path(words.table or "").expanduser().resolve())),
+        "key": f"F.col({_text(_quoted(words.key))})" if words.key else "F.lit(None)",
+        "gone": _gone(fields),
     }
 
 
@@ -133,31 +155,49 @@ def _schema_note(words: Words) -> str:
     return "The fields of a value, with Spark's types: an example, put yours here."
 
 
-def _columns(schema: str) -> dict[str, str]:
-    """Top-level columns and the first word of their types, in order."""
-    columns, depth, start = {}, 0, 0
-    for i, sign in enumerate(schema + ","):
-        depth += (sign in "<(") - (sign in ">)")
-        if sign == "," and depth == 0:
-            name, _, kind = schema[start:i].strip().partition(" ")
-            columns[name.strip("`")] = kind.strip().upper()
-            start = i + 1
-    return columns
+def _check_join(words: Words, on: str) -> None:
+    """Raise PipelineError if the two topics of a join can't be joined."""
+    if words.with_ is None:
+        return
+    if words.with_ == words.topic:
+        raise PipelineError(
+            f"{words.topic} would be joined with itself", "Name another topic after --with."
+        )
+    for topic, schema in ((words.topic, words.schema), (words.with_, words.with_schema)):
+        if schema is not None and on not in [each.name for each in fields_of(schema)]:
+            raise PipelineError(
+                f"The values of {topic} have no field {on}",
+                "Name a field that both topics have: --on FIELD.",
+            )
 
 
-def _gone(columns: Mapping[str, str]) -> str:
+def _gone(fields: Sequence[Field]) -> str:
     """When a change says that its row is gone."""
-    if "op" not in columns:
-        return '"no_value"'
-    return "\"no_value OR coalesce(lower(row.op) IN ('d', 'delete'), false)\""
+    no_value = 'F.col("value").isNull()'
+    for name, kind in fields:
+        if name.lower() == "op" and kind.upper().startswith("STRING"):
+            deleted = f'F.lower(F.col("parsed")[{_text(name)}]).isin("d", "delete")'
+            return f"{no_value} | F.coalesce({deleted}, F.lit(False))"
+    return no_value
 
 
-def _amount(columns: Mapping[str, str]) -> str:
-    """The column that looks most like something to sum up."""
-    for name, kind in columns.items():
-        if kind.startswith(_NUMERIC) and not name.lower().endswith("id"):
-            return f'F.col("{name}")'
+def _amount(fields: Sequence[Field]) -> str:
+    """The field that looks most like something to sum up."""
+    for name, kind in fields:
+        first = re.match(r"\w*", kind.upper())
+        if first and _NUMBER.fullmatch(first[0]) and not name.lower().endswith("id"):
+            return f'F.col("parsed")[{_text(name)}]'
     return "F.lit(1)"
+
+
+def _text(text: str) -> str:
+    """Python's text for a text, whatever is in it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _quoted(column: str) -> str:
+    """A column's name as Spark reads it: a dot would lead into it."""
+    return "`" + column.replace("`", "``") + "`"
 
 
 def _fill(text: str, given: Mapping[str, str]) -> str:
