@@ -19,7 +19,7 @@ from pipelines.test_gaps import Transactions
 from pyspark.sql import SparkSession
 from spark.feeding import QUIET, create, produce, topic_name
 
-from dmq.broker.partition import Partition
+from dmq.broker.partition import CommittedRead, Partition
 from dmq.machines.producers.aborted import AbortedTxn
 from dmq.spark.pipelines import audit as job
 from dmq.spark.pipelines import audit_against
@@ -64,13 +64,15 @@ def test_an_audit_finds_a_committed_transaction_that_a_broker_hides(
     with LogReader(options, topic, 0) as log:
         producer = log.read(3).batches[0].header.producer_id
 
-    honest = Partition.aborted
+    honest = Partition.read_committed
 
-    def broken_promise(partition: Partition, *asked: Any) -> list[AbortedTxn]:
-        is_mine = partition.high_watermark == 7
-        return [AbortedTxn(producer, 3, 6, 7)] if is_mine else honest(partition, *asked)
+    def broken_promise(partition: Partition, *asked: Any, **how: Any) -> CommittedRead | None:
+        found = honest(partition, *asked, **how)
+        if found is None or partition.high_watermark != 7:
+            return found
+        return found._replace(aborted=[AbortedTxn(producer, 3, 6, 7)])
 
-    monkeypatch.setattr(Partition, "aborted", broken_promise)
+    monkeypatch.setattr(Partition, "read_committed", broken_promise)
     report = Report()
     job.audit(spark, job.subject_of("here", options, [topic]), job.Checks(), report)
     assert found(report) == {HIDDEN: 3}

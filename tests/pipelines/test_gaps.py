@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from spark.feeding import QUIET, create, produce, topic_name
 
 from dmq import records
-from dmq.broker.partition import Partition
+from dmq.broker.partition import CommittedRead, Partition
 from dmq.machines.producers.aborted import AbortedTxn
 from dmq.spark.cluster import Cluster
 from dmq.spark.decode import Wanted
@@ -249,7 +249,13 @@ def test_a_committed_transaction_that_a_broker_hides_is_found(
     with LogReader(options, topic, 0) as log:
         producer = log.read(1).batches[0].header.producer_id
     lie = [AbortedTxn(producer, first_offset=1, last_offset=4, last_stable_offset=5)]
-    monkeypatch.setattr(Partition, "aborted", lambda *_: lie)
+    honest = Partition.read_committed
+
+    def broken_promise(*asked: Any, **how: Any) -> CommittedRead | None:
+        found = honest(*asked, **how)
+        return None if found is None else found._replace(aborted=lie)
+
+    monkeypatch.setattr(Partition, "read_committed", broken_promise)
     read, tally = tally_as_read(broker, topic)
     assert (read, tally.counts) == (2, {HIDDEN: 3, MARKER: 1})
     assert tally.samples[HIDDEN] == [(topic, 0, 1, 4)]
