@@ -20,10 +20,14 @@ from dmq.machines.targets import finished
 
 @dataclass(frozen=True)
 class ClusterMutant(Mutant):
-    """In a world of whole brokers, whose mix is its seed's."""
+    """In a world of whole brokers as its seed draws it, but for the speed of its disks."""
+
+    sync_ms: tuple[int, int] | None = None
 
     def run(self, seed: int, mix: Mix) -> Outcome:
-        return outcome_of(ClusterWorld(seed))
+        world = ClusterWorld(seed)
+        world.sync_ms = self.sync_ms or world.sync_ms
+        return outcome_of(world)
 
 
 def _any(seed: int) -> Any:
@@ -60,7 +64,8 @@ MUTANTS: dict[str, ClusterMutant] = {
         "the machine's answer does not wait for the log",
         ((MachineHost, "submit", _submit_and_trust),),
         _any,
-        20,
+        6,
+        sync_ms=(40, 200),
     ),
     "moves_end_before_they_are_done": ClusterMutant(
         "a leader says that a move is done before its new voters vote",

@@ -38,7 +38,7 @@ FAULTS: dict[str, float] = {
     "isolate": 2.0,
     "cut_one_way": 1.5,
     "reset_link": 1.0,
-    "wipe": 1.0,
+    "wipe": 6.0,
 }
 
 
@@ -116,9 +116,13 @@ class Faults:
 
     def _wipe(self, victim: Member) -> bool | None:
         """Only of a disk whose loss every group survives: more is nobody's promise."""
-        if not self._world.may_lose(victim):
+        world = self._world
+        others = [member for member in world.staying if world.may_lose(member)]
+        if not others:
             return False
-        self._world.reached["wiped"] += 1
+        victim = world.rng.choice(others)
+        world.say("wiped:", victim)
+        world.reached["wiped"] += 1
         victim.wipe()
         self._later(victim.boot)
         return None
@@ -223,13 +227,15 @@ class ClusterWorld:
 
     def _survives(self, replica: Any, victim: Member) -> bool:
         core = replica.core
+        if core.commit != core.end or sorted(core.voters) != sorted(replica.target):
+            return False  # Voters change: one who becomes the second of two is needed from then on.
         others = 0
         for voter in core.voters:
             member = self.members[voter.node]
             if member is victim or member.parts.node.me != voter:
                 continue
             held = member.parts.node.replica(*replica.key)
-            others += held is not None and held.core.durable_end >= core.commit
+            others += held is not None and held.core.durable_end >= core.end
         return others >= majority(len(core.voters))
 
     def _metadata_leader(self) -> Member | None:
