@@ -85,7 +85,8 @@ def test_every_order_is_a_row_or_a_dead_letter_once(
     spark: SparkSession, cluster: Cluster, shop: Shop, landed: Land, tmp_path: Path
 ) -> None:
     table = ParquetTable(tmp_path / "orders")
-    progress = landed("orders", table, batch_records=250)
+    own = create(cluster.bootstrap, topic_name("landed-dead"), 1)  # Projects have the usual one.
+    progress = landed("orders", table, batch_records=250, dead_letters=own)
     assert progress.rows == shop.sent["orders"]
     assert progress.dead_letters == shop.broken["orders"] > 0
     assert progress.flows["orders"].lag == 0
@@ -95,7 +96,7 @@ def test_every_order_is_a_row_or_a_dead_letter_once(
     assert all(row["day"] == row["_timestamp"].strftime("%Y-%m-%d") for row in found)
     assert pq.read_schema(next(table.files())).field("at").type == pa.timestamp("us", "UTC")
     assert len(list(table.files())) < 4, "small files were merged"
-    dead = letters(cluster, "orders-dead", shop.broken["orders"])
+    dead = letters(cluster, own, shop.broken["orders"])
     assert all(each["dmq.dead.topic"] == "orders" for each in dead)
     reasons = " | ".join(each["dmq.dead.reason"] for each in dead)
     for words in ("not JSON: ", "field at: ", "not UTF-8: ", "a JSON array, not an object"):
