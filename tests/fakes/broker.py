@@ -7,7 +7,7 @@ from uuid import UUID
 from fakes.disk import FakeDisk
 
 from dmq.broker.assembly import Assembly, Ground
-from dmq.broker.multiraft.node import GroupTurn
+from dmq.broker.multiraft.turn import GroupTurn
 from dmq.broker.partition import Partition
 from dmq.broker.producing import Snapshots
 from dmq.broker.service import Clocks, Identity

@@ -21,10 +21,11 @@ from dmq.broker.multiraft import driven
 from dmq.broker.multiraft.frames import GroupKey, Heartbeat
 from dmq.broker.multiraft.links import Link, PeerLinks
 from dmq.broker.multiraft.newest import Reads
-from dmq.broker.multiraft.node import GroupNode, GroupTurn
+from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.talk import Talk
+from dmq.broker.multiraft.turn import GroupTurn
 from dmq.errors import ErrorCode
 from dmq.raft import candidate, changing, core, follower, leader, voting
 from dmq.raft.facts import Facts

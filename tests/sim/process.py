@@ -19,9 +19,10 @@ from sim.disk import flip_record, has_old_tail, make_disk
 from sim.notes import Note
 from sim.observer import Watched
 
-from dmq.broker.multiraft.node import GroupNode, NodeSettings
+from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.replica import GroupSettings, NotLeaderError, Replica
 from dmq.broker.multiraft.sending import SendSettings
+from dmq.broker.multiraft.turn import NodeSettings
 from dmq.errors import (
     CorruptError,
     ErrorCode,

@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from dmq.broker.multiraft.frames import Frame, Hello, Outgoing
-from dmq.broker.multiraft.node import GroupNode, GroupTurn
+from dmq.broker.multiraft.node import GroupNode
+from dmq.broker.multiraft.turn import GroupTurn
 from dmq.errors import ProtocolError
 from dmq.storage.cleaner import Job
 from dmq.types import Voter

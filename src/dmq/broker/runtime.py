@@ -70,10 +70,10 @@ STOP_PATIENCE_S = 5.0
 """How long an orderly stop waits for appends under way and for clients to take their answers."""
 DRAIN_POLL_S = 0.002
 HAND_OVER_PATIENCE_S = 3.0
+"""How long it waits for other brokers to take its leaderships."""
 HEARD_S = 0.05
 """Other brokers hear of a new leader at about the time when we do; whoever turns to them because we hung
 up should be told of it, not that there is none."""
-"""How long it waits for other brokers to take its leaderships."""
 OPEN_PAUSE_S = 0.005
 """Between two handfuls of new partitions."""
 POLL_S = 0.005

@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from dmq.broker.driver import GroupDriver
 from dmq.broker.multiraft.frames import Outgoing
-from dmq.broker.multiraft.node import GroupNode, GroupTurn
+from dmq.broker.multiraft.node import GroupNode
+from dmq.broker.multiraft.turn import GroupTurn
 from dmq.broker.timers import Timers
 
 

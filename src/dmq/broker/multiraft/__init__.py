@@ -1,6 +1,7 @@
 """Many Raft groups on one broker: one turn, one sync, one frame per peer for all of them.
 
     node.py      GroupNode: all replicas, the turn; the seam that a runtime or a simulator drives
+    turn.py      a turn under way, and how much a turn does at once
     replica.py   one replicated partition: its verbs, and who waits for it
     driven.py    its base: the log and the Raft core, driven as the core's contract asks
     registry.py  groups by every name, their logs, and the memory of replicas that left

@@ -29,7 +29,6 @@ must stop.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from dmq.broker.multiraft import repair
@@ -46,13 +45,14 @@ from dmq.broker.multiraft.frames import (
     Table,
 )
 from dmq.broker.multiraft.handing import DiskWatch, Farewell
-from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, LinkSettings, PeerLinks
+from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN, Link, PeerLinks
 from dmq.broker.multiraft.newest import Read, Reads
 from dmq.broker.multiraft.registry import Registry
 from dmq.broker.multiraft.replica import Replica
-from dmq.broker.multiraft.sending import Sender, SendSettings, forgotten, ground, landed
+from dmq.broker.multiraft.sending import Sender, forgotten, ground, landed
 from dmq.broker.multiraft.tables import Tables
 from dmq.broker.multiraft.talk import Talk
+from dmq.broker.multiraft.turn import GroupTurn, NodeSettings
 from dmq.broker.multiraft.waiting import OnAppended
 from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode, StorageError
@@ -61,51 +61,6 @@ from dmq.raft.settings import Dice, RaftSettings
 from dmq.storage.store import Store
 from dmq.storage.turn import Turn
 from dmq.types import Voter
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSettings:
-    """How much a turn does at once, and the times of links."""
-
-    links: LinkSettings = field(default_factory=LinkSettings)
-    sending: SendSettings = field(default_factory=SendSettings)
-    elections_max: int = 200
-    """Groups whose timers are served in one turn. Too low: slow failover of many groups; too
-    high: turns take longer than a heartbeat."""
-    changes_max: int = 500
-    """Groups that are told of a changed peer in one turn."""
-    sweep_ms: int = 100
-    """How late a produce request may learn that its time is over."""
-    read_patience_ms: int = 5000
-    """A read that must be the newest waits for so long that a majority answers its leader. A leader
-    that nobody answers resigns before; too low: reads fail where followers are slow to follow."""
-    exchange_ms: int = 2000
-    """Tables that did not bring two digests together are exchanged again after this."""
-    slow_sync_ms: int = 1000
-    """With a sync this old the broker hands its leaderships over and stands for nothing."""
-    stuck_sync_ms: int = 10_000
-    """With a sync this old the process must stop."""
-
-
-class GroupTurn:
-    """A turn under way."""
-
-    __slots__ = ("frames_now", "replicas", "store_turn")
-
-    def __init__(self, store_turn: Turn | None) -> None:
-        self.store_turn = store_turn
-        self.replicas: list[Replica] = []
-        """Groups whose promises wait for the sync."""
-        self.frames_now: list[Outgoing] = []
-
-    @property
-    def needs_sync(self) -> bool:
-        return self.store_turn is not None and self.store_turn.needs_sync
-
-    def sync(self) -> None:
-        """Make it durable; blocks, for a worker thread. Raises FatalStorageError."""
-        assert self.store_turn is not None
-        self.store_turn.sync()
 
 
 class GroupNode:
@@ -560,10 +515,10 @@ class GroupNode:
         return turn
 
     def _note_damaged(self, now: int) -> None:
-        """Readers found bad bytes. Who has others is told by the next message of theirs."""
+        """Readers found bad bytes: an idle leader would serve nobody until the next message."""
         for log in self.store.take_damaged():
             replica = self._groups.by_uid.get(log.uid)
-            if replica is not None and replica.core.voters == (self.me,):
+            if replica is not None:
                 replica.note_damage(StorageError("found by a reader"), now)
 
     def _begin_again(self, replica: Replica, now: int) -> None:

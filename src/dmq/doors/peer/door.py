@@ -6,8 +6,7 @@
     door.open_links(events)             this broker belongs to a cluster: link with those we `know`
 
 Owns the listening socket, the peers by id, and the rule who belongs: the same cluster, a common version
-of the peer protocol, another node id, no older process of the same directory, and whatever
-`belongs` says.
+of the peer protocol, another node id, no older process of the same directory.
 Runs on the loop that made it; nothing here blocks.
 """
 
@@ -15,7 +14,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Self
@@ -73,12 +72,8 @@ class PeerDoor:
     """See the module."""
 
     def __init__(
-        self,
-        settings: PeerSettings | None = None,
-        dice: random.Random | None = None,
-        belongs: Callable[[Hello], str | None] = lambda hello: None,
+        self, settings: PeerSettings | None = None, dice: random.Random | None = None
     ) -> None:
-        """`belongs`: why a broker with this hello may not be linked with, or None."""
         self.settings = settings or PeerSettings()
         self.dice = dice or random.Random()  # noqa: S311  Jitter is no secret.
         self.loop = asyncio.get_running_loop()
@@ -86,7 +81,6 @@ class PeerDoor:
         self.verbs = Verbs()
         self.counts: dict[str, int] = {}
         """How often rare things happened, for people and for tests."""
-        self._belongs = belongs
         self._events: LinkEvents | None = None
         self._listening: Listening | None = None
         self._peers: dict[int, Peer] = {}
@@ -263,7 +257,7 @@ class PeerDoor:
         known = session.hello if session is not None else hello
         if known.me == hello.me and hello.incarnation < known.incarnation:
             return f"broker {node} was started again since"
-        return self._belongs(hello)
+        return None
 
     # ---- sessions
 

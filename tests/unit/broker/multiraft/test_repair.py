@@ -29,11 +29,15 @@ def rot(broker: Broker, *, segment: int = 0, byte: int = 16) -> None:
     broker.disk.flip(log.segments_list[segment].name(), byte)
 
 
-def read_all(broker: Broker) -> list[bytes]:
-    log = broker.replica.log
-    for segment in log.segments_list:  # As after a restart: nothing remembered.
+def forget(broker: Broker) -> None:
+    """As after a restart: nothing is remembered of where batches lie."""
+    for segment in broker.replica.log.segments_list:
         segment.index, segment.trusted_bytes = None, 0
         segment.hints.clear()
+
+
+def read_all(broker: Broker) -> list[bytes]:
+    forget(broker)
     return values(broker)
 
 
@@ -41,10 +45,8 @@ def test_a_follower_with_a_bad_header_is_repaired_by_its_group() -> None:
     world, leader = filled()
     bad = world.others(leader)[0]
     rot(bad)
+    forget(bad)
     log = bad.replica.log
-    log.segments_list[0].index = None
-    log.segments_list[0].hints.clear()
-    log.segments_list[0].trusted_bytes = 0
     with pytest.raises(StorageError):
         bad.replica.read(2, 10_000, whole_first_batch=True)
     assert log.is_damaged
@@ -108,6 +110,21 @@ def test_a_damaged_replica_votes_but_does_not_stand() -> None:
     assert read_all(one) == read_all(two)
 
 
+def test_an_idle_leader_in_whose_log_a_reader_finds_rot_leads_no_more() -> None:
+    """Nobody writes, so no message tells it: else it would lead, and serve nothing, for ever."""
+    world, leader = filled()
+    world.pass_time(1000)
+    rot(leader)
+    forget(leader)
+    epoch = leader.replica.leader_epoch
+    with pytest.raises(StorageError):
+        leader.replica.read(2, 10_000, whole_first_batch=True)
+    world.pass_time(4000)
+    assert leader.replica.leader_epoch > epoch, "it had to resign"
+    assert leader.node.counts["repaired"] == 1
+    assert all(len(read_all(broker)) == 12 for broker in world.brokers.values())
+
+
 def test_a_leader_that_finds_rot_while_it_sends_leads_no_more() -> None:
     world, leader = filled()
     late = world.others(leader)[1]
@@ -165,13 +182,6 @@ def parted() -> tuple[World, Broker, Broker]:
     produce(new, b"new" * 30)
     world.settle()
     return world, old, new
-
-
-def forget(broker: Broker) -> None:
-    """As after a restart: nothing is remembered of where batches lie."""
-    for segment in broker.replica.log.segments_list:
-        segment.index, segment.trusted_bytes = None, 0
-        segment.hints.clear()
 
 
 @pytest.mark.parametrize("offset", [1, 3, 4])

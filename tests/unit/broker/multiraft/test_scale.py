@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from unit.broker.multiraft.wiring import SMALL, TOPIC, World, batch, produce, values
 
-from dmq.broker.multiraft.node import NodeSettings
 from dmq.broker.multiraft.sending import SendSettings
+from dmq.broker.multiraft.turn import NodeSettings
 from dmq.raft.messages import Append, PreVote
 from dmq.storage.store import StoreSettings
 

@@ -12,8 +12,9 @@ from fakes.disk import FakeDisk
 
 from dmq.broker.multiraft.codec import decode, encode
 from dmq.broker.multiraft.frames import Frame, Outgoing
-from dmq.broker.multiraft.node import GroupNode, GroupTurn, NodeSettings
+from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.replica import GroupSettings, Replica
+from dmq.broker.multiraft.turn import GroupTurn, NodeSettings
 from dmq.errors import ErrorCode, KafkaError
 from dmq.raft.settings import RaftSettings
 from dmq.records import Record, build_batch, iterate, scan

@@ -16,8 +16,9 @@ from unit.doors.peer.links import HOST
 
 from dmq.broker.driver import GroupDriver
 from dmq.broker.multiraft.links import LinkSettings
-from dmq.broker.multiraft.node import GroupNode, NodeSettings
+from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.replica import GroupSettings, NotLeaderError, Replica
+from dmq.broker.multiraft.turn import NodeSettings
 from dmq.broker.syncer import Syncer, Workers
 from dmq.doors.peer.door import PeerDoor, PeerSettings
 from dmq.errors import ErrorCode, KafkaError
