@@ -14,7 +14,7 @@ from dmq.raft.quorum import majority
 from dmq.types import Voter
 
 if TYPE_CHECKING:
-    from sim.process import Broker
+    from sim.broker import Broker
     from sim.world import World
 
 

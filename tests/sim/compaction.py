@@ -22,7 +22,7 @@ from dmq.storage.compaction_run import compact
 from dmq.storage.layout import LOGS
 
 if TYPE_CHECKING:
-    from sim.process import Broker
+    from sim.broker import Broker
 
 TICK_MS = (5, 50)
 LOOK_MS = 1000

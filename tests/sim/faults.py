@@ -11,8 +11,8 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sim.broker import Broker
     from sim.metadata import Topic
-    from sim.process import Broker
     from sim.world import World
 
 

@@ -14,7 +14,7 @@ from sim.ledger import GroupFacts
 from dmq.types import Voter
 
 if TYPE_CHECKING:
-    from sim.process import Broker
+    from sim.broker import Broker
     from sim.world import World
 
 TELL_MS = (0, 80)

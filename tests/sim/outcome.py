@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from sim.cluster.world import ClusterWorld
 from sim.coordination.world import CoordinatorWorld
+from sim.story import FAULTS_MIN, OPERATIONS_MIN
 from sim.swarm import Mix
-from sim.world import FAULTS_MIN, OPERATIONS_MIN, World
+from sim.world import World
 
 KINDS: dict[str, type[World | ClusterWorld]] = {
     "replicas": World,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from sim import batches, keyed
 from sim.batches import Entry
+from sim.broker import Broker
 from sim.ledger import Acknowledged, GroupFacts
 from sim.metadata import Topic
 from sim.network import Weather
-from sim.process import Broker
 from sim.swarm import Compacting, Mix
 from sim.world import World
 

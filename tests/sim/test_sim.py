@@ -5,48 +5,32 @@ event, with `python -m tests.sim --seed SEED`.
 """
 
 import logging
-import multiprocessing
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sim import mutants
 from sim.__main__ import many
-from sim.outcome import run_seed, unreached
+from sim.outcome import run_seed
+from sim.short_form import check_same_story, check_seeds, known_seeds
 from sim.swarm import draw
 from sim.world import World
 
-JOBS = 2
+KIND = "replicas"
 SEEDS = 300
-
-
-def known_seeds() -> list[int]:
-    lines = (Path(__file__).parent / "seeds.txt").read_text().splitlines()
-    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
 @pytest.mark.timeout(1800)
 def test_no_promise_is_broken() -> None:
-    reached: Counter[str] = Counter()
-    # Spawned, not forked: the test's own process has threads.
-    with multiprocessing.get_context("spawn").Pool(JOBS) as pool:
-        outcomes = pool.map(run_seed, range(SEEDS), chunksize=10)
-    failures = [f"seed {o.seed}: {o.failure}" for o in outcomes if o.failure is not None]
-    assert failures == []
-    assert [o.seed for o in outcomes if o.is_weak] == [], "too few operations or faults"
-    for outcome in outcomes:
-        reached.update(outcome.reached)
-    assert unreached(reached, SEEDS) == []
+    check_seeds(KIND, SEEDS, chunk=10)
 
 
 def test_many_seeds_fail_when_one_has_too_little_in_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logging, "disable", lambda level: None)  # It would outlast this test.
-    assert many(1, first=7, jobs=1, kind="replicas") == 0
+    assert many(1, first=7, jobs=1, kind=KIND) == 0
     monkeypatch.setattr("sim.outcome.FAULTS_MIN", 10**6)
-    assert many(1, first=7, jobs=1, kind="replicas") == 1
+    assert many(1, first=7, jobs=1, kind=KIND) == 1
     assert "TOO FEW OPERATIONS OR FAULTS: 7" in capsys.readouterr().out
 
 
@@ -58,14 +42,7 @@ def test_a_seed_that_once_failed(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [2, 7, 1003])
 def test_the_same_seed_gives_the_same_story(seed: int) -> None:
-    first, second = World(seed, is_replay=True), World(seed, is_replay=True)
-    first.run()
-    second.run()
-    assert first.lines == second.lines
-    quiet = World(seed)
-    quiet.run()
-    assert quiet.clock.events == first.clock.events, "a replay must not change the run"
-    assert quiet.reached == first.reached
+    check_same_story(KIND, seed)
 
 
 def test_one_seed_in_fifty_sends_bytes() -> None:

@@ -15,8 +15,8 @@ from sim.ledger import Acknowledged, GroupFacts
 from dmq.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from sim.broker import Broker, Fetched
     from sim.metadata import Topic
-    from sim.process import Broker, Fetched
     from sim.world import World
 
 CALM, CALM_AFTER_MS = 50, 5_000

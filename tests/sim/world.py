@@ -8,25 +8,23 @@ process.py runs a broker, faults.py breaks things, workload.py asks and judges. 
 same run; only a replay writes strings.
 """
 
-import gc
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from sim import probes, swarm
 from sim.atlas import Atlas
 from sim.batches import Entry, read_log
+from sim.broker import Broker
 from sim.checkers import BrokenPromiseError, Checkers
-from sim.clock import Clock
 from sim.faults import Injector
 from sim.ledger import Acknowledged, GroupFacts, Ledger
 from sim.metadata import Metadata, Topic
-from sim.network import Network, Weather
+from sim.network import Network
 from sim.notes import Note
 from sim.observer import Observer
-from sim.process import PIECE_BYTES, Broker
+from sim.process import PIECE_BYTES
+from sim.story import CALM, Story, no_collections
 from sim.swarm import Mix
 from sim.workload import Consumer, Producer
 
@@ -42,33 +40,20 @@ SETTLE_MS = 60_000
 NOTICE_MS = 1000
 """Whoever does not answer any more is known to be gone within this."""
 PROBE_MS = 100
-OPERATIONS_MIN = 1000
-FAULTS_MIN = 20
 DURATION_MAX_MS = 60_000
-"""A seed's budget is work, not time: so many operations of clients, so many faults."""
-CALM = Weather(delay_ms=(0, 2))
 PIECE_MS = 10
 """A piece of a log is sent, taken and acknowledged within this in calm weather, but for its sync."""
 
 
-class World:
+class World(Story):
     """See the module."""
 
     def __init__(self, seed: int, mix: Mix | None = None, *, is_replay: bool = False) -> None:
-        self.seed = seed
+        super().__init__(seed, random.Random(seed), is_replay=is_replay)
         self.mix = mix or swarm.draw(seed)
-        self.rng = random.Random(seed)
-        self.lines: list[str] | None = [] if is_replay else None
-        self.on_line: Any = None
-        self.clock = Clock()
         self.ledger = Ledger()
         self.checkers = self.new_checkers()
-        self.reached: Counter[str] = Counter()
-        self.happened: Counter[str] = Counter()
         self.answers: Counter[ErrorCode] = Counter()
-        self.elections = 0
-        self.operations = 0
-        self._numbers = 0
         self.network = Network(self.clock, self.rng, self.mix.weather)
         if self.mix.encodes:
             self.network.copy = _as_bytes
@@ -85,18 +70,6 @@ class World:
         self.clients: list[Producer | Consumer] = []
 
     # ---- what others need
-
-    def say(self, *words: object) -> None:
-        """One line of the trace, in a replay."""
-        if self.lines is not None:
-            line = f"{self.clock.now:7} " + " ".join(map(str, words))
-            self.lines.append(line)
-            if self.on_line is not None:
-                self.on_line(line)
-
-    def next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
 
     def create_topic(self, name: str, numbers: list[int]) -> Topic:
         factor = min(self.mix.replication_factor, len(numbers))
@@ -154,13 +127,10 @@ class World:
         with no_collections():
             self.begin()
             self.clock.run(self.mix.duration_ms)
-            while self._is_weak() and self.clock.now < DURATION_MAX_MS:
+            while self.is_weak(self.faults.count) and self.clock.now < DURATION_MAX_MS:
                 self.clock.run(self.clock.now + 1000)
             self.heal_majority()
             self.heal_all()
-
-    def _is_weak(self) -> bool:
-        return self.operations < OPERATIONS_MIN or self.faults.count < FAULTS_MIN
 
     def begin(self) -> None:
         self.say("seed", self.seed, self.mix)
@@ -317,15 +287,3 @@ class World:
 def _as_bytes(frame: Frame | Note) -> Frame | Note:
     """The frame as its receiver gets it over a real connection; notes are bytes already."""
     return frame if isinstance(frame, Note) else codec.decode(codec.encode(frame))
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """Collections cost a tenth of a run and find nothing that the end of it would not free."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -7,14 +7,13 @@ ticked. Decides nothing. A paused process's events wait for it; a dead one's nev
 
 import random
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from sim.batches import WALL_MS
-from sim.clock import SkewedClock
 from sim.coordination.peers import SimPeers
 from sim.disk import make_disk
+from sim.host import SimHost
 from sim.notes import Note
 
 from dmq.broker.answer import Answer
@@ -22,7 +21,6 @@ from dmq.broker.assembly import Assembly, Ground
 from dmq.broker.driver import Done, GroupDriver
 from dmq.broker.farewell import Farewell
 from dmq.broker.member import ThisMember
-from dmq.broker.multiraft.frames import Outgoing
 from dmq.broker.peers import PeerError
 from dmq.broker.producing import Snapshots
 from dmq.broker.runtime import FEATURES, FINALIZED
@@ -106,7 +104,7 @@ class Place(NamedTuple):
     voters: tuple[Voter, ...] = ()
 
 
-class Member:
+class Member(SimHost):
     """See the module; it outlives its processes."""
 
     parts: Assembly
@@ -114,54 +112,15 @@ class Member:
     store: Store
 
     def __init__(self, world: "ClusterWorld", number: int) -> None:
-        self.world = world
-        self.rng: random.Random = world.rng
-        self.number = number
-        self.disk = make_disk(world.rng, number)
-        self.local = SkewedClock(world.clock, 1_000_000 + 1000 * number)
-        self.is_running = False
-        self.is_up = False
-        """Others can reach it: it runs and belongs to the cluster."""
-        self.is_paused = False
-        self.has_power = True
+        super().__init__(world, number)
         self.is_serving = False
         self.has_left = False
         """It was unregistered and has ended: for good."""
-        self.life = 0
         self.looked_at = -1
         """How much metadata it had applied when it was last compared with others."""
-        self._inbox: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-        self._known: dict[int, Voter] = {}
-        """Whom we had a session with, by number."""
-
-    def __repr__(self) -> str:
-        return f"broker{self.number}"
-
-    @property
-    def now(self) -> int:
-        return self.local.now()
 
     def wall(self) -> int:
         return WALL_MS + self.world.clock.now
-
-    # ---- the only way into the process
-
-    def arrive(self, action: Callable[..., object], *args: Any) -> None:
-        """Something came to this host; for a paused process it lies in a socket."""
-        if not self.is_running:
-            return
-        if self.is_paused:
-            self._inbox.append((action, args))
-        else:
-            action(*args)
-
-    def _in_life(self, life: int, action: Callable[..., object], *args: Any) -> None:
-        if self.life == life:
-            self.arrive(action, *args)
-
-    def later(self, delay_ms: int, action: Callable[..., object], *args: Any) -> None:
-        """What this process plans; its clock may be wrong, but not by much in so short a time."""
-        self.world.clock.after(delay_ms, self._in_life, self.life, action, *args)
 
     # ---- the start
 
@@ -388,72 +347,39 @@ class Member:
         self.is_running = self.is_up = self.is_serving = self.is_paused = False
         self.life += 1
         self.looked_at = -1
-        self._inbox.clear()
-        self._known.clear()
+        self._forget_process()
 
     def wipe(self) -> None:
         """A new disk: its next process has another directory id."""
         self.kill()
         self.disk = make_disk(self.rng, self.number)
 
-    def pause(self) -> None:
-        self.is_paused = True
-
-    def resume(self) -> None:
-        if self.is_running and self.is_paused:
-            self.is_paused = False
-            inbox, self._inbox = self._inbox, []
-            for action, args in inbox:
-                self._in_life(self.life, action, *args)
-
-    # ---- connections (network.Host)
+    # ---- connections
 
     def hello(self) -> Any:
         return self.parts.node.hello
 
-    def connected(self, peer: int, hello: Any, session: int) -> None:
-        self.arrive(self._connected, peer, hello, session)
-
     def _connected(self, peer: int, hello: Any, session: int) -> None:
-        self._known[peer] = hello.me
-        self._or_hang_up(peer, session, partial(self.driver.connected, hello, session))
+        self.known[peer] = hello.me
+        try:
+            self.driver.connected(hello, session)
+        except ProtocolError as error:
+            self._hang_up(peer, session, error)
         self.peers.connected(peer, session)
 
-    def closed(self, peer: int, session: int) -> None:
-        self.arrive(self._closed, peer, session)
-
     def _closed(self, peer: int, session: int) -> None:
-        if peer in self._known:
-            self.driver.closed(self._known[peer], session)
+        if peer in self.known:
+            self.driver.closed(self.known[peer], session)
             self.peers.closed(peer, session)
 
-    def refused(self, peer: int) -> None:
-        if peer in self._known:
-            self.arrive(lambda: self.driver.refused(self._known[peer]))
-
-    def receive(self, peer: int, session: int, frame: Any) -> None:
-        self.arrive(self._receive, peer, session, frame)
+    def _refused(self, peer: int) -> None:
+        self.driver.refused(self.known[peer])
 
     def _receive(self, peer: int, session: int, frame: Any) -> None:
-        if peer not in self._known:
-            return
         if isinstance(frame, Note):
-            take = partial(self.peers.receive, peer, session, frame)
+            self.peers.receive(peer, session, frame)
         else:
-            take = partial(self.driver.receive, self._known[peer], session, frame)
-        self._or_hang_up(peer, session, take)
-
-    def _or_hang_up(self, peer: int, session: int, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except ProtocolError as error:
-            self.world.say(self, "hangs up on", peer, error)
-            self.world.network.hang_up(self.number, peer, session)
-
-    def _send(self, frames: list[Outgoing]) -> None:
-        send = self.world.network.send
-        for to, session, is_bulk, frame in frames:
-            send(self.number, to.node, session, is_bulk, frame)
+            self.driver.receive(self.known[peer], session, frame)
 
 
 def new_id_from(rng: random.Random) -> UUID:

@@ -6,19 +6,17 @@ of worlds ask an oracle happens here. Same seed, same run.
 """
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from sim.checkers import BrokenPromiseError
-from sim.clock import Clock
 from sim.cluster.clients import Operator, Writer
 from sim.cluster.process import Member, new_id_from
 from sim.cluster.truths import Truths
 from sim.network import Network, Weather
-from sim.world import CALM, FAULTS_MIN, OPERATIONS_MIN, no_collections
+from sim.story import CALM, Story, no_collections
 
 from dmq.machines.state import ClusterState
 from dmq.machines.targets import group_target, metadata_voters
@@ -128,24 +126,15 @@ class Faults:
         return None
 
 
-class ClusterWorld:
+class ClusterWorld(Story):
     """See the module."""
 
     def __init__(self, seed: int, mix: Any = None, *, is_replay: bool = False) -> None:
-        self.seed = seed
-        self.rng = random.Random(f"cluster {seed}")
-        self.lines: list[str] | None = [] if is_replay else None
-        self.on_line: Callable[[str], None] | None = None
-        self.clock = Clock()
+        super().__init__(seed, random.Random(f"cluster {seed}"), is_replay=is_replay)
         self.truths = Truths()
-        self.reached: Counter[str] = Counter()
-        self.happened: Counter[str] = Counter()
-        self.elections = 0
-        self.operations = 0
         self.is_founded = False
         self.is_quiet = False
         self.retiring = 0
-        self._numbers = 0
         delay_ms = self.rng.choice(((0, 1), (0, 2), (1, 10)))
         self.sync_ms: tuple[int, int] = self.rng.choice(((0, 1), (1, 4), (1, 20)))
         self.network = Network(self.clock, self.rng, Weather(delay_ms=delay_ms))
@@ -159,18 +148,6 @@ class ClusterWorld:
     @property
     def ledger(self) -> SimpleNamespace:
         return SimpleNamespace(acknowledged=self.truths.acknowledged)
-
-    def say(self, *words: object) -> None:
-        """One line of the trace, in a replay."""
-        if self.lines is not None:
-            line = f"{self.clock.now:7} " + " ".join(map(str, words))
-            self.lines.append(line)
-            if self.on_line is not None:
-                self.on_line(line)
-
-    def next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
 
     def new_id(self) -> UUID:
         return new_id_from(self.rng)
@@ -266,11 +243,8 @@ class ClusterWorld:
         Operator(self, self.rng.choice((60, 120, 250)))
         self.faults.start()
         self.clock.run(begun + LOAD_MS)
-        while self._is_weak() and self.clock.now < begun + LOAD_MAX_MS:
+        while self.is_weak(self.faults.count) and self.clock.now < begun + LOAD_MAX_MS:
             self.clock.run(self.clock.now + 1000)
-
-    def _is_weak(self) -> bool:
-        return self.operations < OPERATIONS_MIN or self.faults.count < FAULTS_MIN
 
     def _settle(self) -> None:
         """No fault is left: everything must become what the metadata say."""

@@ -50,8 +50,8 @@ from dmq.storage.producer_files import ProducerFiles
 from dmq.types import NIL_UUID, TopicPartition
 
 if TYPE_CHECKING:
+    from sim.broker import Broker
     from sim.metadata import Topic
-    from sim.process import Broker
 
 TICK_MS = 50
 KEEP_MS = 300

@@ -14,7 +14,7 @@ from dmq.broker.peers import Address, Handler, LinkWatcher, PeerError
 from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
 
 if TYPE_CHECKING:
-    from sim.process import Broker
+    from sim.broker import Broker
 
 
 class SimPeers:

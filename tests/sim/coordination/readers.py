@@ -13,8 +13,8 @@ from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.aborted import AbortedTxn
 
 if TYPE_CHECKING:
+    from sim.broker import Broker
     from sim.metadata import Topic
-    from sim.process import Broker
 
 FETCH_BYTES = 1500
 

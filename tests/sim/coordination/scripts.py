@@ -17,9 +17,9 @@ from dmq.broker.answer import Answer
 from dmq.errors import DmqError, ErrorCode
 
 if TYPE_CHECKING:
+    from sim.broker import Broker
     from sim.coordination.world import CoordinatorWorld
     from sim.metadata import Topic
-    from sim.process import Broker
 
 PATIENCE_MS = 1500
 REPEATS_MS = (5, 60, 700, 4000)

@@ -5,13 +5,13 @@ from typing import Any
 
 from sim import batches
 from sim.batches import Stamp
+from sim.broker import Broker
 from sim.coordination.chronicle import Txn
 from sim.coordination.readers import visible
 from sim.coordination.scripts import Reply
 from sim.coordination.world import Coordination, CoordinatorWorld
 from sim.metadata import Topic
 from sim.network import Weather
-from sim.process import Broker
 from sim.swarm import Mix
 
 from dmq.broker.answer import Answer

@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from sim import swarm
 from sim.batches import Entry
+from sim.broker import Broker
 from sim.checkers import ALL as REPLICATION
 from sim.checkers import BrokenPromiseError, Checker, Checkers
 from sim.coordination import probes as probes
@@ -24,7 +25,6 @@ from sim.coordination.readers import CommittedReader, NearReader
 from sim.coordination.scripts import Script
 from sim.ledger import GroupFacts
 from sim.metadata import Topic
-from sim.process import Broker
 from sim.swarm import Mix
 from sim.world import SETTLE_MS, World
 
