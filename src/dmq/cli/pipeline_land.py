@@ -13,7 +13,7 @@ import typer
 from dmq.cli.command import command
 from dmq.cli.completing import topic_names
 from dmq.cli.exits import CommandError, not_found, usage
-from dmq.cli.output import count_of
+from dmq.cli.output import Output, count_of
 from dmq.cli.pipeline_common import Conf, Master, mended, spark_options, where_of
 from dmq.cli.pipeline_dead_letters import prepare
 from dmq.cli.pipeline_view import flow_table, view_of
@@ -21,6 +21,7 @@ from dmq.cli.session import Session
 
 if TYPE_CHECKING:
     from dmq.spark.pipelines.landing import Target
+    from dmq.spark.pipelines.progress import Progress
 
 app = typer.Typer()
 
@@ -178,19 +179,23 @@ def land(
         began = time.monotonic()
         with view_of(session.output, topic) as view:
             progress = landing.land(order, target, where, view.show, new_id())
-    seconds = time.monotonic() - began
-    if session.output.json:
+    _tell_of_end(session.output, topic, shown, progress, time.monotonic() - began)
+
+
+def _tell_of_end(
+    output: Output, topic: str, shown: str, progress: "Progress", seconds: float
+) -> None:
+    if output.json:
         facts = {"event": "ended", "topic": topic, "place": shown, "seconds": round(seconds, 1)}
         facts |= {"dead_letters": progress.dead_letters, "skipped": progress.skipped}
-        session.output.emit(facts | progress.as_json())
+        output.emit(facts | progress.as_json())
         return
-    flow_table(session.output, list(progress.flows.values()))
+    flow_table(output, list(progress.flows.values()))
     letters = count_of(progress.dead_letters, "dead letter")
-    rows = count_of(progress.rows, "record")
-    session.output.say(f"{topic}: {rows} read, {letters}, in {seconds:.0f} s")
+    output.say(f"{topic}: {count_of(progress.rows, 'record')} read, {letters}, in {seconds:.0f} s")
     if progress.skipped:
         lost = count_of(progress.skipped, "offset")
-        session.output.say(f"{lost} gone from the topic before being landed: skipped")
+        output.say(f"{lost} gone from the topic before being landed: skipped")
 
 
 def _schema(format_: str | None, schema: str | None) -> str | None:
