@@ -15,6 +15,10 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as LibProducer
 
+IMPATIENT_MS = 6000
+"""What a plain producer of librdkafka has in flight must fail before its broker leaves the metadata, 9 s
+after it was last heard: librdkafka takes such requests for ones that never arrived, and sends them again
+whatever the number of retries (seen with 2.16; `_DESTROY_BROKER` in its rdkafka_request.c)."""
 DEFINITE_CODES = {
     10,  # MESSAGE_TOO_LARGE
     19,  # NOT_ENOUGH_REPLICAS
@@ -59,7 +63,7 @@ class Confluent:
                 "linger.ms": options["linger_ms"],
                 "request.timeout.ms": 5000,
                 "message.timeout.ms": options["patience_ms"],
-                "socket.timeout.ms": 10_000,
+                "socket.timeout.ms": 10_000 if is_idempotent else IMPATIENT_MS,
                 "reconnect.backoff.max.ms": 1000,
                 # It would go back to where it began when no broker answers; those may have left for good.
                 "metadata.recovery.strategy": "none",

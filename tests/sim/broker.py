@@ -220,8 +220,11 @@ class Broker(Process):
         if not replica.is_leader and not may_follow:
             return Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER, b"", high, start)
         try:
-            slices = replica.read(offset, bytes_max, whole_first_batch=True)
+            slices = replica.read(offset, bytes_max, self.now, whole_first_batch=True)
             raw = b"".join([part.pread() for part in slices])
+        except NotLeaderError as error:
+            self.world.reached["end of a log not told"] += 1
+            return Fetched(error.code, b"", high, start)
         except KafkaError as error:
             return Fetched(error.code, b"", high, start)
         except StorageError:

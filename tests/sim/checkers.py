@@ -94,6 +94,9 @@ class Checker:
         """A client that asked when all below `floor` was committed was told where the log ends; clocks
         run as they should."""
 
+    def sent_back(self, group: GroupFacts, voter: Voter, position: int) -> None:
+        """A reader at `position` was told that the log ends before it; clocks run as they should."""
+
     def settled(
         self, group: GroupFacts, voter: Voter, entries: list[Entry], log_start: int, end: Position
     ) -> None:
@@ -374,6 +377,16 @@ class LatestIsTheNewest(Checker):
             self.fail(f"{voter} told that the log ends at {latest}, committed was {floor}")
 
 
+class ReadersAreNotSentBack(Checker):
+    """A client that is told so begins anew, or goes on at the end and misses what lies between."""
+
+    name = "no reader of what was committed is told that the log ends before"
+
+    def sent_back(self, group: GroupFacts, voter: Voter, position: int) -> None:
+        if position <= group.high and not group.is_forfeited:
+            self.fail(f"{voter} told a reader at {position} so, committed is {group.high}")
+
+
 class ReadersSeeEachRecordOnce(Checker):
     name = "each consumer sees each record once and in order"
 
@@ -511,6 +524,7 @@ ALL: tuple[type[Checker], ...] = (
     NothingUncommittedIsShown,
     LeasesAreTrue,
     LatestIsTheNewest,
+    ReadersAreNotSentBack,
     ReadersSeeEachRecordOnce,
     CompactionTakesOnlyTheOld,
 )

@@ -102,6 +102,8 @@ _FULL = _world("disk_full rotate kill reset_link", acks_all_rate=0.5)
 _DEMANDING = _world("split isolate slow_link", min_insync=3)
 _LEASES = _world("transfer cut_one_way slow_link rotate", fetch_every_ms=10, produce_every_ms=300)
 """Little is written: who has lost its leadership learns of it late, and is asked much."""
+_READERS = _world("isolate cut_one_way pause", fetch_every_ms=10, follower_reads=1.0)
+"""Readers go from one replica to the other, and meet leaders that don't know yet that they are not."""
 _MOVES = _world("change_members split isolate kill", brokers=4, fault_every_ms=100)
 _COMPACTED = _world(
     "power_cut kill crash_in_compaction split isolate rotate",
@@ -403,6 +405,12 @@ MUTANTS: dict[str, Mutant] = {
         ((Talk, "on_heartbeat", _renew_always),),
         _LEASES,
         15,
+    ),
+    "end_told_without_a_lease": Mutant(
+        "a deposed leader tells readers of its successor's records that the log ends before them",
+        ((Replica, "check_newest", lambda self, now: None),),
+        _READERS,
+        30,
     ),
     "reads_without_a_lease": Mutant(
         "who leads as far as it knows tells where its log ends",

@@ -15,7 +15,7 @@ KINDS: dict[str, type[World | ClusterWorld]] = {
     "coordinators": CoordinatorWorld,
     "clusters": ClusterWorld,
 }
-MANY = {"replicas": 100, "coordinators": 40, "clusters": 16}
+MANY = {"replicas": 300, "coordinators": 40, "clusters": 16}
 """So many seeds must visit every state below: a world that no longer gets there has become tame."""
 # A crash inside a recovery and a repair of another length have scenarios of their own; a flush note after
 # a cut, the storage model.
@@ -30,6 +30,7 @@ MUST_REACH = (
     "damage found",
     "damaged replica repaired",
     "digest mismatch",
+    "end of a log not told",
     "journal file with an old tail",
     "latest told",
     "leadership lost under a read",

@@ -159,7 +159,7 @@ def _draw(seed: int) -> Mix:
         fetch_every_ms=26 * consumers,
         acks_all_rate=rng.choice((0.5, 0.9, 1.0)),
         retry_rate=rng.choice((0.0, 0.5, 1.0)),
-        follower_reads=rng.choice((0.0, 0.3)),
+        follower_reads=rng.choice((0.0, 0.8)),
         segment_bytes=rng.choice((600, 2048, 2048)),
         window=rng.choice((1, 2, 2, 4)),
         min_insync=rng.choice((1, 2, 3)),

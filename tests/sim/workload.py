@@ -192,6 +192,9 @@ class Consumer(Client):
         elif answer.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if position < answer.log_start:
                 self.world.clock.after(self.delay(), self._skip, topic, answer.log_start)
+            elif "skew" not in self.world.mix.faults:
+                for check in self.world.checkers.sent_back:
+                    check(topic.facts, broker.me, position)
         else:
             self.was_wrong(topic, broker.leader_hint(topic))
 

@@ -186,6 +186,7 @@ class Fetcher:
         if spec.last_fetched_epoch >= 0:
             epoch, end = partition.end_of_epoch(spec.last_fetched_epoch)
             if epoch < spec.last_fetched_epoch or end < spec.offset:
+                partition.check_newest()
                 return FetchResult(
                     spec, ErrorCode.NONE, high_watermark, start, diverging=(epoch, end)
                 )

@@ -187,7 +187,9 @@ class Partition:
 
         Raises KafkaError if out of range.
         """
-        return self.replica.read(offset, bytes_max, whole_first_batch=whole_first_batch, end=end)
+        return self.replica.read(
+            offset, bytes_max, self._now(), whole_first_batch=whole_first_batch, end=end
+        )
 
     def last_stable_offset(self) -> int:
         """Below it every transaction is decided. Raises NOT_LEADER_OR_FOLLOWER if we don't lead, or
@@ -216,6 +218,10 @@ class Partition:
     def is_newest(self) -> bool:
         """Whether we lead, and no other leader can have committed more than we know."""
         return self.replica.is_newest(self._now())
+
+    def check_newest(self) -> None:
+        """Before it is said that the log has less than somebody has seen; see `Replica.check_newest`."""
+        self.replica.check_newest(self._now())
 
     def newest(self) -> Answer[None]:
         """An answer that comes when what we know now is known to be the newest; fails if we lead no

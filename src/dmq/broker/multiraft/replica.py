@@ -294,7 +294,13 @@ class Replica(Driven):
     # ---- reading
 
     def read(
-        self, offset: int, bytes_max: int, *, whole_first_batch: bool, end: int | None = None
+        self,
+        offset: int,
+        bytes_max: int,
+        now: int,
+        *,
+        whole_first_batch: bool,
+        end: int | None = None,
     ) -> list[FileSlice]:
         """File slices from `offset` up to the high watermark, on a leader or a follower; or up to
         `end`, if that comes first.
@@ -302,8 +308,8 @@ class Replica(Driven):
         Raises KafkaError if the offset is out of range, StorageError if the log is damaged.
         """
         log = self.log
-        if offset > log.end_offset and not self.core.is_leader:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # The leader may have it (KIP-392).
+        if offset > log.end_offset:
+            self.check_newest(now)
         if not log.log_start <= offset <= log.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -313,6 +319,15 @@ class Replica(Driven):
         if offset >= stop:
             return []
         return log.read(offset, bytes_max, stop, whole_first_batch=whole_first_batch)
+
+    def check_newest(self, now: int) -> None:
+        """Before it is said that the log has less than somebody has seen: whoever hears that goes back,
+        or leaves out what it has not read. Raises KafkaError if another replica may have more.
+        """
+        if not self.core.is_leader:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # The leader may have it (KIP-392).
+        if not self.is_newest(now):
+            raise NotLeaderError(None, self.core.epoch)
 
     def latest_offset(self) -> int:
         """ListOffsets(latest). Raises OFFSET_NOT_AVAILABLE until it is known (KIP-207)."""

@@ -29,8 +29,11 @@ def handle(service: Service, call: Call, request: OffsetForLeaderEpochRequest) -
 def _end_of(service: Service, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = service.find(topic, NIL_UUID, wanted.partition)
+        partition.check_leads()
         partition.check_epoch(wanted.current_leader_epoch)
+        epoch, end = partition.end_of_epoch(wanted.leader_epoch)
+        if wanted.leader_epoch >= partition.leader_epoch:
+            partition.check_newest()  # It may have ended elsewhere, or be followed by others.
     except DmqError as error:
         return EpochEndOffset(error.code, wanted.partition)
-    epoch, end = partition.end_of_epoch(wanted.leader_epoch)
     return EpochEndOffset(0, wanted.partition, epoch, end)

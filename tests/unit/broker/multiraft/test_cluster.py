@@ -412,10 +412,24 @@ def test_nothing_above_the_high_watermark_is_shown() -> None:
     world.settle()
     assert values(leader, is_all=True) == [b"shown", b"hidden"]
     assert values(leader) == [b"shown"]
-    assert leader.replica.read(1, 1000, whole_first_batch=True) == []
-    assert leader.replica.read(2, 1000, whole_first_batch=True) == []
+    assert leader.replica.read(1, 1000, world.now, whole_first_batch=True) == []
+    assert leader.replica.read(2, 1000, world.now, whole_first_batch=True) == []
+
+
+def test_only_a_leader_that_nobody_can_have_replaced_says_that_its_log_ends() -> None:
+    """A reader that hears it begins anew, or goes on at the end and misses what lies between."""
+    world = World(3)
+    leader = world.elected()
+    produce(leader, b"a")
+    world.pass_time(200)
     with pytest.raises(KafkaError, match="outside"):
-        leader.replica.read(3, 1000, whole_first_batch=True)
+        leader.replica.read(2, 1000, world.now, whole_first_batch=True)
+    for other in world.others(leader):
+        world.cut(leader.number, other.number)
+    world.until(lambda: not leader.node.has_lease(leader.replica, world.now))
+    assert leader.replica.is_leader, "as far as it knows"
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        leader.replica.read(2, 1000, world.now, whole_first_batch=True)
 
 
 def test_a_follower_serves_up_to_its_high_watermark() -> None:
@@ -427,7 +441,7 @@ def test_a_follower_serves_up_to_its_high_watermark() -> None:
     assert follower.replica.high_watermark == 1
     assert values(follower) == [b"a"]
     with pytest.raises(KafkaError, match="OFFSET_NOT_AVAILABLE"):
-        follower.replica.read(2, 1000, whole_first_batch=True)
+        follower.replica.read(2, 1000, world.now, whole_first_batch=True)
 
 
 def test_latest_is_known_when_the_new_leaders_mark_is_committed() -> None:

@@ -48,7 +48,7 @@ def test_a_follower_with_a_bad_header_is_repaired_by_its_group() -> None:
     forget(bad)
     log = bad.replica.log
     with pytest.raises(StorageError):
-        bad.replica.read(2, 10_000, whole_first_batch=True)
+        bad.replica.read(2, 10_000, world.now, whole_first_batch=True)
     assert log.is_damaged
     produce(leader, b"next")
     world.settle()
@@ -118,7 +118,7 @@ def test_an_idle_leader_in_whose_log_a_reader_finds_rot_leads_no_more() -> None:
     forget(leader)
     epoch = leader.replica.leader_epoch
     with pytest.raises(StorageError):
-        leader.replica.read(2, 10_000, whole_first_batch=True)
+        leader.replica.read(2, 10_000, world.now, whole_first_batch=True)
     world.pass_time(4000)
     assert leader.replica.leader_epoch > epoch, "it had to resign"
     assert leader.node.counts["repaired"] == 1
@@ -251,7 +251,7 @@ def test_a_log_that_the_leader_trimmed_begins_again_and_keeps_its_promises() -> 
     log = bad.replica.log
     forget(bad)
     with pytest.raises(StorageError):
-        bad.replica.read(2, 10_000, whole_first_batch=True)
+        bad.replica.read(2, 10_000, world.now, whole_first_batch=True)
     epoch, uid = bad.replica.core.epoch, log.uid
     world.heal()
     world.until(lambda: "began again" in bad.node.counts)

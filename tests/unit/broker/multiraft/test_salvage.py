@@ -256,7 +256,7 @@ def test_a_reader_that_finds_rot_ends_the_lead_of_an_only_voter() -> None:
     broker.disk.flip(name_of(broker, 1), places(broker, 1)[2] + 9)
     forget(broker)
     with pytest.raises(StorageError):
-        broker.replica.read(8, 1000, whole_first_batch=True)
+        broker.replica.read(8, 1000, world.now, whole_first_batch=True)
     world.pass_time(500)
     assert not broker.replica.is_leader
     order(world, broker)

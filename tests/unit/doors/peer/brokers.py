@@ -115,7 +115,7 @@ class Broker:
     def content(self, partition: int = 0) -> bytes:
         """Every committed byte."""
         replica = self.replica(partition)
-        slices = replica.read(0, 1 << 30, whole_first_batch=True)
+        slices = replica.read(0, 1 << 30, steady_ms(), whole_first_batch=True)
         return b"".join(part.pread() for part in slices)
 
     async def kill(self) -> None:
