@@ -1,8 +1,13 @@
 """OffsetForLeaderEpoch, versions 2 to 4: where an epoch ended (KIP-101, KIP-320).
 
-Clients ask after a change of leader whether what they read is still in the log.
+Clients ask after a change of leader whether what they read is still in the log: one that is told of an
+earlier end goes back. So only a leader answers, and only what nobody can have overruled.
 """
 
+from functools import partial
+
+from dmq.broker.answer import Answer, when_all
+from dmq.broker.partition import Partition
 from dmq.broker.service import Service
 from dmq.doors.call import Call
 from dmq.errors import DmqError
@@ -17,23 +22,42 @@ from dmq.wire.messages.k23_offset_for_leader_epoch import (
 
 
 def handle(service: Service, call: Call, request: OffsetForLeaderEpochRequest) -> None:
+    waiting: list[Answer[None]] = []
     results = [
         OffsetForLeaderTopicResult(
-            topic.topic, [_end_of(service, topic.topic, wanted) for wanted in topic.partitions]
+            topic.topic,
+            [_ask(service, topic.topic, wanted, waiting) for wanted in topic.partitions],
         )
         for topic in request.topics
     ]
-    call.reply(OffsetForLeaderEpochResponse(topics=results))
+    when_all(waiting, lambda: call.reply(OffsetForLeaderEpochResponse(topics=results)))
 
 
-def _end_of(service: Service, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _ask(
+    service: Service, topic: str, wanted: OffsetForLeaderPartition, waiting: list[Answer[None]]
+) -> EpochEndOffset:
+    """The answer, to be filled in when it is known that nobody else leads."""
+    told = EpochEndOffset(0, wanted.partition)
     try:
         partition = service.find(topic, NIL_UUID, wanted.partition)
         partition.check_leads()
         partition.check_epoch(wanted.current_leader_epoch)
-        epoch, end = partition.end_of_epoch(wanted.leader_epoch)
-        if wanted.leader_epoch >= partition.leader_epoch:
-            partition.check_newest()  # It may have ended elsewhere, or be followed by others.
     except DmqError as error:
-        return EpochEndOffset(error.code, wanted.partition)
-    return EpochEndOffset(0, wanted.partition, epoch, end)
+        told.error_code = error.code
+        return told
+    if partition.is_newest():
+        told.leader_epoch, told.end_offset = partition.end_of_epoch(wanted.leader_epoch)
+        return told
+    newest = partition.newest()
+    newest.on_done(partial(_tell, told, partition, wanted.leader_epoch))
+    waiting.append(newest)
+    return told
+
+
+def _tell(told: EpochEndOffset, partition: Partition, epoch: int, newest: Answer[None]) -> None:
+    try:
+        newest.get()
+    except DmqError as error:
+        told.error_code = error.code
+    else:
+        told.leader_epoch, told.end_offset = partition.end_of_epoch(epoch)
