@@ -84,6 +84,9 @@ class Entrance(Protocol):
     async def find_place(self, newcomer: Newcomer) -> Founded | Joined:
         """What a broker with an empty directory is to do. Raises JoinError."""
 
+    async def check_cluster(self, cluster_id: str) -> None:
+        """Ask those that the settings name. Raises JoinError if one is of another cluster than ours."""
+
     def belongs(self, cluster_id: str, node_id: int) -> None:
         """This broker is of a cluster from now on, and that is on disk."""
 

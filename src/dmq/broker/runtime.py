@@ -79,6 +79,9 @@ OPEN_PAUSE_S = 0.005
 POLL_S = 0.005
 TELL_S = 5.0
 """A start that waits for others says so this often."""
+ASK_S = 0.5
+"""How long after its beginning a start is ready at the earliest if somebody who was asked for its cluster
+has not answered yet."""
 
 
 class FencedError(DmqError):
@@ -166,6 +169,8 @@ class Runtime:
         self._tick: asyncio.TimerHandle | None = None
         self._incarnation = uuid.uuid4()
         self._is_opening = False
+        self._asking: asyncio.Task[None] | None = None
+        self._ask_until = 0.0
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -189,6 +194,7 @@ class Runtime:
         place = await self._find_place()
         self._assemble(place)
         await self._take_part(place)
+        await self._others_agree()
         self._begin_serving()
 
     async def _find_place(self) -> Founded | Joined | None:
@@ -198,6 +204,9 @@ class Runtime:
         if entrance is not None:
             self._peer_port = entrance.listen(self.store.directory_id, known)
         if known is not None:
+            if entrance is not None:
+                self._ask_until = self._loop.time() + ASK_S
+                self._asking = self._loop.create_task(self._ask_around(entrance, known))
             return None
         if entrance is None:
             return Founded(_new_cluster_id(), self.config.node_id)
@@ -209,6 +218,26 @@ class Runtime:
             new_cluster_id=_new_cluster_id,
         )
         return await entrance.find_place(newcomer)
+
+    async def _ask_around(self, entrance: Entrance, cluster_id: str) -> None:
+        """Beside the start: are those that the settings name of our cluster? If not, somebody took the
+        wrong directory or address, and should know before anybody relies on this broker. Once clients
+        do, they would suffer from its end, and its own cluster might need it: it goes on."""
+        try:
+            await entrance.check_cluster(cluster_id)
+        except DmqError as error:
+            if self._doors:
+                log.error("%s", error)
+            else:
+                self.failure = error
+
+    async def _others_agree(self) -> None:
+        """Raises JoinError if one of those that were asked is of another cluster."""
+        if self._asking is not None:
+            left_s = max(0.0, self._ask_until - self._loop.time())
+            await asyncio.wait([self._asking], timeout=left_s)
+        if self.failure is not None:
+            raise self.failure
 
     def _wished_node_id(self) -> int:
         """A broker that joins takes the number that it is given, unless it was told one."""
@@ -503,6 +532,8 @@ class Runtime:
         self._syncer.close()
 
     def _close_doors(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
         for door in self._doors:
             door.close()
         for bound in self._bound.values():

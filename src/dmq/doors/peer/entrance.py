@@ -10,7 +10,7 @@ from dmq.broker.peers import LinkEvents
 from dmq.config.broker import BrokerConfig
 from dmq.doors.peer.admission import Admission
 from dmq.doors.peer.door import PeerDoor, PeerSettings
-from dmq.doors.peer.joining import find_place, wished_node_id
+from dmq.doors.peer.joining import check_cluster, find_place, wished_node_id
 
 
 class PeerEntrance:
@@ -37,6 +37,10 @@ class PeerEntrance:
     async def find_place(self, newcomer: Newcomer) -> Founded | Joined:
         """What a broker with an empty directory is to do. Raises JoinError."""
         return await find_place(self._config, newcomer)
+
+    async def check_cluster(self, cluster_id: str) -> None:
+        """Ask those that the settings name. Raises JoinError if one is of another cluster than ours."""
+        await check_cluster(self._config, cluster_id)
 
     def belongs(self, cluster_id: str, node_id: int) -> None:
         """This broker is of a cluster from now on, and that is on disk."""

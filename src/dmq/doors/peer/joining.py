@@ -1,4 +1,5 @@
-"""What a broker with an empty directory does first: form a cluster, join one, or wait for its peers.
+"""What a broker with an empty directory does first: form a cluster, join one, or wait for its peers. One
+that belongs to a cluster already only looks whether its settings lead to another (`check_cluster`).
 
     cluster.bootstrap, or nothing   form a cluster
     cluster.join                    ask these addresses until one leads to the metadata leader; register
@@ -86,6 +87,40 @@ async def find_place(
     if config.cluster_join:
         return await search.join(config.join_addresses)
     return Founded(newcomer.new_cluster_id(), newcomer.node_id)
+
+
+async def check_cluster(config: BrokerConfig, cluster_id: str, pace: Pace | None = None) -> None:
+    """Ask each broker that the settings name, once; who is silent may be of our cluster. Raises JoinError
+    as soon as one is of another."""
+    ask_ms = (pace or Pace()).ask_ms
+    addresses = {*config.join_addresses, *config.peers_by_id.values()}
+    tasks = [asyncio.create_task(_cluster_at(address, ask_ms)) for address in addresses]
+    try:
+        for task in asyncio.as_completed(tasks):
+            address, found = await task
+            if found not in (None, cluster_id):
+                raise JoinError(
+                    f"the data directory {config.data_dir} belongs to cluster {cluster_id}, and "
+                    f"{address[0]}:{address[1]} is a broker of cluster {found}. To go on in cluster "
+                    f"{cluster_id}, name brokers of it (--join, --peers), as before; to join {found}, "
+                    "give --data an empty directory"
+                )
+    finally:
+        for each in tasks:
+            each.cancel()
+
+
+async def _cluster_at(address: Address, ask_ms: int) -> tuple[Address, str | None]:
+    probed = await _probe(address, ask_ms)
+    return address, None if probed is None else probed.cluster_id
+
+
+async def _probe(address: Address, ask_ms: int) -> Probed | None:
+    try:
+        return decode_probed(await ask(address, PROBE, b"", ask_ms))
+    except DmqError as error:
+        log.debug("%s:%d: %s", *address, error)
+        return None
 
 
 # ---- the rule for a fixed set of peers
@@ -177,15 +212,9 @@ class Search:
 
     async def _probe_all(self, peers: Mapping[int, Address]) -> dict[int, Probed]:
         """Those that answered."""
-        answers = await asyncio.gather(*(self._probe(address) for address in peers.values()))
+        ask_ms = self._pace.ask_ms
+        answers = await asyncio.gather(*(_probe(address, ask_ms) for address in peers.values()))
         return {node: said for node, said in zip(peers, answers, strict=True) if said is not None}
-
-    async def _probe(self, address: Address) -> Probed | None:
-        try:
-            return decode_probed(await ask(address, PROBE, b"", self._pace.ask_ms))
-        except DmqError as error:
-            log.debug("%s:%d: %s", *address, error)
-            return None
 
     async def join(self, addresses: tuple[Address, ...]) -> Joined:
         """Whoever of these answers first. Raises JoinError."""

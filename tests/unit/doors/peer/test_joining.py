@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import socket
 from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
@@ -40,6 +41,7 @@ from dmq.doors.peer.joining import (
     Pace,
     Search,
     Wait,
+    check_cluster,
     find_place,
     judge,
     wished_node_id,
@@ -459,6 +461,33 @@ def test_which_way_the_settings_say() -> None:
 def test_a_number_of_ones_own_may_be_asked_for() -> None:
     config = BrokerConfig.of(cluster_join="a:1", peer_listener=":0", node_id=12)
     assert wished_node_id(config) == 12
+
+
+# ---- a broker that belongs to a cluster
+
+
+def test_who_belongs_to_a_cluster_is_not_led_into_another() -> None:
+    async def test() -> None:
+        _, (member,) = cluster_of(1)
+        empty = Person(7)
+        silent = socket.create_server((HOST, 0))
+        slow = silent.getsockname()[1]
+        named = f"{HOST}:{nobody},{HOST}:{empty.corner.port},{HOST}:{member.corner.port}"
+        config = BrokerConfig.of(cluster_join=named, peer_listener=":0", log_dirs="/data")
+        await check_cluster(config, "the cluster", QUICK)
+        config = BrokerConfig.of(
+            cluster_join=f"{HOST}:{slow},{named}", peer_listener=":0", log_dirs="/data"
+        )
+        patient = Pace(ask_ms=600_000)  # Who answers is heard though others are silent.
+        with pytest.raises(JoinError) as raised:
+            await check_cluster(config, "ours", patient)
+        for word in ("ours", "the cluster", "/data", str(member.corner.port), "--join"):
+            assert word in str(raised.value)
+        silent.close()
+        leave(member, empty)
+
+    with closed_port(HOST) as nobody:
+        run(test)
 
 
 # ---- bytes
