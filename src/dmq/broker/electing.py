@@ -253,23 +253,24 @@ class _Rescue:
         except KafkaError as error:
             self._fail(error)
             return
-        log.warning(
-            "%s-%d goes on with what broker %d has, up to offset %d, by an operator's order",
-            self._result.topic,
-            self._result.partition,
-            best.me.node,
-            best.end.offset,
-        )
         epoch = epoch_seen(found, self._placed) + EPOCH_LEAP
         order = RecoverPartition(*self._key, best.me, epoch)
-        self._electing.give_order(order).on_done(partial(self._ordered, best.me.node))
+        self._electing.give_order(order).on_done(partial(self._ordered, best))
 
-    def _ordered(self, heir: int, done: Answer[Done]) -> None:
+    def _ordered(self, best: Account, done: Answer[Done]) -> None:
         try:
             done.get()
         except DmqError as error:
             self._fail(error)
             return
+        heir = best.me.node
+        log.warning(
+            "%s-%d goes on with what broker %d has, up to offset %d, by an operator's order",
+            self._result.topic,
+            self._result.partition,
+            heir,
+            best.end.offset,
+        )
         left_ms = self._deadline - self._electing.now()
         waiting = self._electing.await_heir(self._key, heir, self._result, left_ms)
         waiting.on_done(partial(self._obeyed, heir))

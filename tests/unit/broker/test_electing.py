@@ -1,11 +1,14 @@
 """Unclean elections on a broker that is alone: what an order that takes its time is answered."""
 
+import pytest
 from fakes.broker import FakeBroker
 
 from dmq.broker.answer import Answer
+from dmq.broker.electing import Electing
 from dmq.broker.elections import UNCLEAN, Elected
 from dmq.broker.partition import Partition
-from dmq.errors import ErrorCode, StorageError
+from dmq.errors import ErrorCode, KafkaError, StorageError
+from dmq.machines.commands import Done
 
 WHERE = ("t", 0)
 
@@ -64,3 +67,20 @@ def test_an_order_that_is_not_obeyed_in_time_was_given_all_the_same() -> None:
     assert partition.is_leader
     (again,) = elect(broker).get()
     assert again.code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_an_order_is_told_of_when_it_was_taken_and_not_before(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, partition = damaged()
+    refusal: Answer[Done] = Answer()
+    refusal.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "nobody leads the metadata"))
+    with monkeypatch.context() as refused:
+        refused.setattr(Electing, "give_order", lambda electing, order: refusal)
+        (elected,) = elect(broker).get()
+    assert elected.code is ErrorCode.NOT_CONTROLLER
+    assert "goes on" not in caplog.text
+    elect(broker)
+    assert "t-0 goes on with what broker 1 has, up to offset 3" in caplog.text
+    work(broker)
+    assert partition.is_leader
