@@ -6,7 +6,8 @@ an order, so it must be true: a voter that was named as lost and comes back with
 if it finds this broker, and goes on as the cluster that was if it finds another one of those first.
 
 The word names the lost directories. Who comes in their places has other ones, so that the same
-word, left in a command, says nothing about a later loss. Called by the runtime at its start.
+word, left in a command, says nothing about a later loss. Called by the runtime: `outlive` at its start,
+`Watch.tick` while it runs, for a broker that outlives the others tells the ids that the word takes.
 """
 
 import logging
@@ -20,35 +21,95 @@ from dmq.types import Voter
 
 log = logging.getLogger("dmq.broker")
 
+TELL_MS = 30_000
+"""Without a leader of the metadata for so long, a running broker says so: elections take a second, and
+restarts of the others a few."""
+TELL_AGAIN_MS = 600_000
 
-def outlive(
-    metadata: Replica, lost: frozenset[UUID], is_linked: Callable[[Voter], bool], now: int
-) -> bool:
+IsLinked = Callable[[Voter], bool]
+
+
+def outlive(metadata: Replica, lost: frozenset[UUID], is_linked: IsLinked, now: int) -> bool:
     """After a while without a leader of the metadata: begin to lead them as their only voter, if all
     others were named as lost and none of them is up; False: not yet, or not at all."""
     core = metadata.core
-    others = [voter for voter in core.voters if voter != metadata.me]
-    up = [voter for voter in others if is_linked(voter)]
-    is_hopeful = core.leader is not None or len(up) + 1 >= majority(len(core.voters))
-    if metadata.me not in core.voters or is_hopeful:
+    if not _is_hopeless(metadata, is_linked):
         return False
-    if up or not {voter.directory for voter in others} <= lost:
-        _tell(others, up)
+    others = _others(metadata)
+    if any(map(is_linked, others)) or not {voter.directory for voter in others} <= lost:
+        _tell(others, is_linked, lost)
         return False
     log.warning(
-        "the metadata go on with what this broker has of them, up to %s, without the voters %s",
-        core.end,
-        [voter.node for voter in others],
+        "the metadata go on with what this broker has of them, up to offset %d of epoch %d, without the "
+        "voters %s",
+        core.end.offset,
+        core.end.epoch,
+        _numbers(others),
     )
     return metadata.ordered(metadata.me, core.epoch + EPOCH_LEAP, now)
 
 
-def _tell(others: list[Voter], up: list[Voter]) -> None:
+class Watch:
+    """Of a broker that runs: tells when nobody has led the metadata for a while, and nobody can."""
+
+    def __init__(self, metadata: Replica, is_linked: IsLinked) -> None:
+        self._metadata = metadata
+        self._is_linked = is_linked
+        self._tell_at: int | None = None
+        """None: there is hope."""
+
+    def tick(self, now: int) -> None:
+        """Called now and then."""
+        if not _is_hopeless(self._metadata, self._is_linked):
+            self._tell_at = None
+        elif self._tell_at is None:
+            self._tell_at = now + TELL_MS
+        elif now >= self._tell_at:
+            self._tell_at = now + TELL_AGAIN_MS
+            _tell(_others(self._metadata), self._is_linked)
+
+
+def _is_hopeless(metadata: Replica, is_linked: IsLinked) -> bool:
+    """Whether this broker votes, nobody leads, and too few voters are up to elect anybody."""
+    core = metadata.core
+    if core.leader is not None or metadata.me not in core.voters:
+        return False
+    up = sum(map(is_linked, _others(metadata)))
+    return up + 1 < majority(len(core.voters))
+
+
+def _others(metadata: Replica) -> list[Voter]:
+    return [voter for voter in metadata.core.voters if voter != metadata.me]
+
+
+def _tell(others: list[Voter], is_linked: IsLinked, lost: frozenset[UUID] = frozenset()) -> None:
+    missing = [voter for voter in others if voter.directory not in lost]
+    if lost and missing:
+        log.warning(
+            "what --accept-lost names is not all: the ids %s, of the voters %s, are missing",
+            _ids(missing),
+            _numbers(missing),
+        )
     log.warning(
-        "nobody leads the cluster's metadata: of the other voters %s are up, and too few. Start the "
+        "nobody leads the cluster's metadata: of the other voters, %s, %s up, and too few. Start the "
         "others: then nothing is lost. If the disks of all others are lost for ever, stop what is up "
         "of them and start this broker with --accept-lost %s: the cluster goes on with the metadata "
         "that it has here",
-        [voter.node for voter in up] or "none",
-        ",".join(f"{voter.directory}" for voter in others),
+        _numbers(others),
+        _are(list(filter(is_linked, others))),
+        _ids(others),
     )
+
+
+def _are(up: list[Voter]) -> str:
+    if not up:
+        return "none is"
+    return f"{_numbers(up)} {'is' if len(up) == 1 else 'are'}"
+
+
+def _numbers(voters: list[Voter]) -> str:
+    return ", ".join(str(voter.node) for voter in voters)
+
+
+def _ids(voters: list[Voter]) -> str:
+    return ",".join(str(voter.directory) for voter in voters)

@@ -26,7 +26,7 @@ from dmq.broker.farewell import Farewell
 from dmq.broker.housekeeping import Housekeeping
 from dmq.broker.member import ThisMember
 from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
-from dmq.broker.outliving import outlive
+from dmq.broker.outliving import Watch, outlive
 from dmq.broker.peers import PeerError
 from dmq.broker.producing import Snapshots
 from dmq.broker.renaming import (
@@ -51,6 +51,7 @@ from dmq.machines.records import Endpoint, FeatureRange
 from dmq.storage.files import OsFiles
 from dmq.storage.producer_files import ProducerFiles
 from dmq.storage.store import StoreSettings
+from dmq.types import Voter
 
 log = logging.getLogger("dmq.broker")
 
@@ -394,13 +395,12 @@ class Runtime:
                 return
 
     def _outlive(self) -> None:
-        links = self.parts.node.links
         self._has_outlived |= outlive(
-            self.parts.metadata.replica,
-            self._accepted.lost,
-            lambda voter: links.open_link(voter) is not None,
-            steady_ms(),
+            self.parts.metadata.replica, self._accepted.lost, self._is_linked, steady_ms()
         )
+
+    def _is_linked(self, voter: Voter) -> bool:
+        return self.parts.node.links.open_link(voter) is not None
 
     def _is_registered(self) -> bool:
         record = self.parts.machine.state.brokers.get(self.service.identity.node_id)
@@ -432,6 +432,7 @@ class Runtime:
         self._housekeeping = Housekeeping(
             self.store, self.parts.replicas, self.parts.metadata_partition, self._compactor
         )
+        self._watch = Watch(self.parts.metadata.replica, self._is_linked)
         for listener in self.config.kafka_listeners:
             door = self._ways.kafka(self, listener, self._bound.pop(listener.name))
             self._doors.append(door)
@@ -498,6 +499,7 @@ class Runtime:
             self._housekeeping.tick(wall_ms())
             self.farewell.tick()
             self.parts.tick()
+            self._watch.tick(steady_ms())
         self._tick = self._loop.call_later(TICK_MS / 1000, self._on_tick)
 
     # --- the end -------------------------------------------------------------------------------
