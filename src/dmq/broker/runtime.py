@@ -28,6 +28,7 @@ from dmq.broker.member import ThisMember
 from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
 from dmq.broker.outliving import Watch, outlive
 from dmq.broker.peers import PeerError
+from dmq.broker.predecessors import tell_predecessors
 from dmq.broker.producing import Snapshots
 from dmq.broker.renaming import (
     NOTHING_ACCEPTED,
@@ -329,6 +330,8 @@ class Runtime:
         else:
             await self._register(identity)
         await self._until(self._is_registered, "reading the cluster's metadata")
+        if isinstance(place, Joined):
+            tell_predecessors(self.parts.machine.state, identity.node_id)
         if is_renamed or self._has_outlived:
             skip_producer_ids(self.service)
         self.parts.leadership.begin(self.service.broker_epoch)

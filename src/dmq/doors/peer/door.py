@@ -216,7 +216,7 @@ class PeerDoor:
             self.count("refused")
             kind = Why.NOT_NOW if self._events is None else Why.NOT_WELCOME
             if kind is Why.NOT_WELCOME:
-                self.complain(f"broker {hello.me.node}", f"refused {channel.address}: {why}")
+                self._tell_refused(channel.address.rpartition(":")[0], hello, why)
             channel.say_last(messages.refused(kind, why))
             return
         half = Half(self, channel, greeting, hello)
@@ -227,6 +227,12 @@ class PeerDoor:
         del self._halves[half.key]
         control, bulk = (half, twin) if half.role is Role.CONTROL else (twin, half)
         self._offered(hello, control.channel, bulk.channel)
+
+    def _tell_refused(self, host: str, hello: Hello, why: str) -> None:
+        """Without its port, which is another one each time. What we hear from ourselves is told by
+        whoever dialed, with the broker that it looked for."""
+        if hello.me != self.hello.me:
+            self.complain(f"broker {hello.me.node}", f"refused {host}: {why}")
 
     def _offered(self, hello: Hello, control: Channel, bulk: Channel) -> None:
         peer = self.peer(hello.me.node)
@@ -251,8 +257,10 @@ class PeerDoor:
                 f"broker {node} speaks peer protocol {hello.protocol_min} to {hello.protocol_max}, "
                 f"this one {ours.protocol_min} to {ours.protocol_max}"
             )
+        if hello.me == ours.me:
+            return f"that is the address of broker {node} now, and broker {node} is this one"
         if node == ours.me.node:
-            return f"broker {node} has the id of this one"
+            return f"broker {node} has the id of this one: two processes were given one number"
         session = self.session_with(node)
         known = session.hello if session is not None else hello
         if known.me == hello.me and hello.incarnation < known.incarnation:
