@@ -190,12 +190,14 @@ class Search:
         self._newcomer = newcomer
         self._pace = pace
         self._pauses = 0
+        self._is_usual = False
         self._told = ""
         self._told_at = 0.0
 
     async def assemble(self, peers: Mapping[int, Address]) -> Founded | Joined:
         """Together with the others of a fixed set. Raises JoinError."""
         newcomer = self._newcomer
+        self._is_usual = True
         while True:
             heard = await self._probe_all(peers)
             verdict = judge(newcomer.node_id, newcomer.directory, peers, heard)
@@ -268,7 +270,10 @@ class Search:
 
     def _tell(self, reason: str) -> None:
         now = asyncio.get_running_loop().time()
-        if reason != self._told or now - self._told_at >= self._pace.tell_again_s:
+        is_new = reason != self._told
+        if is_new or now - self._told_at >= self._pace.tell_again_s:
             self._told, self._told_at = reason, now
             self._pauses = 0
-            log.info("waiting for a cluster: %s", reason)
+            # Those that start together wait for each other, for a moment.
+            level = logging.INFO if self._is_usual and is_new else logging.WARNING
+            log.log(level, "waiting for a cluster: %s", reason)

@@ -5,6 +5,7 @@ import logging
 import random
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -198,8 +199,9 @@ def test_it_asks_until_somebody_can_answer(caplog: pytest.LogCaptureFixture) -> 
 
     with closed_port(HOST) as nobody, caplog.at_level(logging.INFO, "dmq.broker"):
         run(test)
-    told = [line for line in caplog.messages if "waiting for a cluster" in line]
-    assert len(told) == len(set(told)), "each reason once"
+    told = [r for r in caplog.records if "waiting for a cluster" in r.message]
+    assert len(told) == len({r.message for r in told}), "each reason once"
+    assert {r.levelname for r in told} == {"WARNING"}
 
 
 def test_leaders_that_each_name_another_one_are_not_followed_for_ever(
@@ -370,6 +372,26 @@ def test_a_wiped_lowest_id_waits_for_those_who_are_down(caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.INFO, "dmq.broker"):
         run(test)
+
+
+def test_those_who_start_together_are_waited_for_quietly_and_then_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        first = Person(1, (1, 2))
+        peers = {1: first.address, 2: (HOST, nobody)}
+        search = Search(first.newcomer(), replace(QUICK, tell_again_s=0.05))
+        task = asyncio.create_task(search.assemble(peers))
+        await until(lambda: caplog.text.count("no answer yet from broker 2") >= 2, "it waits")
+        task.cancel()
+        leave(first)
+
+    with closed_port(HOST) as nobody, caplog.at_level(logging.INFO, "dmq.broker"):
+        run(test)
+    assert [r.levelname for r in caplog.records if "no answer yet" in r.message][:2] == [
+        "INFO",
+        "WARNING",
+    ]
 
 
 def test_of_two_processes_with_the_lowest_id_only_the_one_at_its_address_forms_a_cluster(
