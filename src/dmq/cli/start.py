@@ -38,7 +38,13 @@ NOT_SETTINGS = (
 
 _UP_JOURNAL = {"journal.max.bytes": 64 << 20, "journal.file.bytes": 16 << 20}
 """A person's broker reserves less of the disk than a service does."""
+_OWN_FILES = ("journal", "lock", "logs", "lost+found", "meta", "meta.new", "quarantine")
+"""In a folder that a broker began to use, or a disk's own."""
 _DATA_NAMES = ("log.dirs", "log.dir", "data.dir")
+_TAKEN = (
+    " Stop that broker first (`dmq doctor --data DIR` tells whether it runs), or give --data another"
+    " folder: each broker has its own."
+)
 _UP_VOICE = {"logging.level": "warning"}
 """The banner says the rest."""
 
@@ -117,7 +123,24 @@ def _serve(options: Options) -> int:
     path = _named(options["config"], "--config") if "config" in options else None
     if path and not os.path.exists(str(path)):  # noqa: PTH110  pathlib is not imported yet.
         raise not_found(f"There is no configuration file {path!r}", "Give --config one.")
-    return _run(_serve_config(_serve_flags(options), path), options)
+    config = _serve_config(_serve_flags(options), path)
+    if config.cluster_bootstrap:
+        _refuse_foreign_files(config.data_dir)
+    return _run(config, options)
+
+
+def _refuse_foreign_files(data_dir: str) -> None:
+    """A cluster is founded in an empty folder: with others' files in it, the name is likely a mistake."""
+    with suppress(OSError):  # There is none yet; what else is wrong is told by the broker.
+        names = os.listdir(data_dir)  # noqa: PTH208  pathlib is not imported yet.
+        foreign = sorted(name for name in names if name[0] != "." and name not in _OWN_FILES)
+        if foreign and "meta" not in names:
+            more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+            raise CommandError(
+                f"The data directory {data_dir!r} is no broker's, and not empty: it has "
+                f"{foreign[0]!r}{more}",
+                hint="Give --data an empty folder, or one that does not exist yet.",
+            )
 
 
 def _accepted(options: Options) -> "UUID | None":
@@ -182,6 +205,9 @@ def _serve_flags(options: Options) -> dict[str, Any]:
 
 def _serve_config(flags: dict[str, Any], path: str | None) -> "BrokerConfig":
     """A broker that is to be part of a cluster has a door for the others, also if nobody says so."""
+    has_number = any(_said(flags, name) for name in ("node.id", "broker.id"))
+    if path is None and _said(flags, "cluster.peers") and not has_number:
+        raise usage("--peers needs --node-id", "Say which broker of the list this one is.")
     usual = _usual_peer_listener(flags)
     if not usual or "peer.listener" in flags or _variable("peer.listener") in os.environ:
         return _config(flags, path)
@@ -329,7 +355,8 @@ def _to_exit_code(options: Options, call: Any) -> int:
         _complain(error.problems)
         return Exit.USAGE
     except StorageError as error:
-        _complain([f"The data directory can't be used: {error}."])
+        is_taken = isinstance(error.__cause__, BlockingIOError)
+        _complain([f"The data directory can't be used: {error}.{_TAKEN if is_taken else ''}"])
         return Exit.FAILURE
     except DmqError as error:  # A cluster that does not want it, say.
         _complain([f"The broker can't start: {error}"])

@@ -22,8 +22,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from dmq.cli.exits import CommandError, Exit
+from dmq.cli.exits import CommandError, Exit, usage
 
+PORT_MAX = 65535
 PORT_STEP = 10
 """Between the ports of two brokers; a broker's peer door is one above its Kafka door."""
 START_PATIENCE_S = 60.0
@@ -248,9 +249,15 @@ class Brokers:
 
 
 def _ports(count: int, base: int) -> list[tuple[int, int]]:
-    """Kafka and peer port of each broker; with base 0 whatever is free."""
+    """Kafka and peer port of each broker; with base 0 whatever is free. Raises CommandError."""
     if base:
         step = PORT_STEP
+        highest = PORT_MAX - step * (count - 1) - 1
+        if base > highest:
+            raise usage(
+                f"Port {base} leaves no room for {count} brokers, whose ports are {step} apart",
+                f"Choose --port {highest} or a lower one.",
+            )
         return [(base + step * n, base + step * n + 1) for n in range(count)]
     with ExitStack() as held:  # All at once: none is given out twice.
         found: list[int] = []

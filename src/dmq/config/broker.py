@@ -206,8 +206,13 @@ def check_whole(config: BrokerConfig) -> list[str]:
 
 
 def _where(config: BrokerConfig, *names: str) -> str:
-    found = [f"{config.sources[name]}: {name}" for name in names if name in config.sources]
+    found = [_named(config.sources[name], name) for name in names if name in config.sources]
     return ", ".join(found) or names[0]
+
+
+def _named(source: str, name: str) -> str:
+    """A place and the setting there; a flag has its name."""
+    return source if source == f"flag {name}" else f"{source}: {name}"
 
 
 def _check_data_dir(config: BrokerConfig) -> None:
@@ -230,12 +235,34 @@ def _check_advertised(config: BrokerConfig) -> None:
 
 def _check_peer_listener(config: BrokerConfig) -> None:
     if config.peer_listener:
-        parse_address(config.peer_listener)
-    elif config.cluster_join or config.cluster_peers:
+        _check_doors_differ(config, *parse_address(config.peer_listener))
+    elif config.cluster_join or _is_among_peers(config):
         raise ValueError(
             "must be set for a broker that joins others; `dmq serve --peers` takes it from the list,"
             " if --node-id says which one of them this broker is"
         )
+
+
+def _check_doors_differ(config: BrokerConfig, host: str, port: int) -> None:
+    try:
+        listeners = config.kafka_listeners
+    except ValueError:
+        return  # Told by _check_listeners.
+    for each in listeners:
+        is_same = each.host == host or each.host in ANY_HOST or host in ANY_HOST
+        if port and each.port == port and is_same:
+            raise ValueError(
+                f"clients are served at port {port} ({each.name}): brokers speak with each other at "
+                "another one (`dmq serve --port` and --peer-port)"
+            )
+
+
+def _is_among_peers(config: BrokerConfig) -> bool:
+    """If not, that is to be told, and not what follows from it."""
+    try:
+        return config.node_id in config.peers_by_id
+    except ValueError:
+        return False
 
 
 def _check_peer_advertised(config: BrokerConfig) -> None:

@@ -34,4 +34,7 @@ def test_one_at_the_same_address_is_found_by_either_door(caplog: pytest.LogCaptu
     tell_predecessors(state, 6)
     (line,) = caplog.messages
     assert line.startswith("broker 5 is registered at b:61, which is an address of this broker 6")
-    assert "`dmq cluster decommission 6`, and start it with an empty data directory and --node-id 5" in line
+    assert (
+        "`dmq cluster decommission 6`, and start it with an empty data directory and --node-id 5"
+        in line
+    )

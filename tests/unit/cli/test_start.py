@@ -15,6 +15,7 @@ from dmq.cli.exits import Exit
 from dmq.cli.fast import SERVE, UP, parse
 from dmq.config.broker import BrokerConfig
 from dmq.doors.serve import Ready
+from dmq.storage.files import OsFiles
 
 READY = Ready(1, "abc", "/data", {"PLAINTEXT": ("127.0.0.1", 9092)}, 0.05, "nothing to recover")
 
@@ -102,6 +103,12 @@ def test_all_problems_of_the_settings_are_told_at_once(
         (["serve", "--accept-rotten", "yes"], "--accept-rotten 'yes' is no directory id"),
         (["serve", "--accept-lost", "1,2"], "--accept-lost '1,2' does not name directory ids"),
         (["up", "--port", "70000"], "flag port: "),
+        (["up", "--brokers", "3", "--port", "65530"], "Port 65530 leaves no room for 3 brokers"),
+        (["serve", "--peers", "1@a:1,2@b:1"], "--peers needs --node-id"),
+        (
+            ["serve", "--bootstrap", "--port", "7", "--peer-port", "7"],
+            "flag peer.listener: clients are served at port 7",
+        ),
         (["up", "--set", "listeners=x"], "flag listeners: "),
     ],
 )
@@ -110,6 +117,32 @@ def test_what_is_wrong_is_told_with_its_place(
 ) -> None:
     assert fast.start(args) == Exit.USAGE
     assert f"error: {told}" in capsys.readouterr().err
+
+
+def test_a_cluster_is_not_founded_among_files_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "_run", lambda config, options: 0)
+    for name in (".hidden", "lost+found", "lock"):
+        (tmp_path / name).touch()
+    options: fast.Options = {"bootstrap": True, "data": str(tmp_path)}
+    assert start.serve(options) == Exit.OK
+    assert start.serve({"bootstrap": True, "data": str(tmp_path / "none")}) == Exit.OK
+    (tmp_path / "thesis.tex").touch()
+    assert start.serve(options) == Exit.FAILURE
+    assert "is no broker's, and not empty: it has 'thesis.tex'. Give --data" in error_of(capsys)
+    (tmp_path / "meta").touch()
+    assert start.serve(options) == Exit.OK, "it is a broker's"
+
+
+def test_a_folder_that_is_in_use_comes_with_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = OsFiles(str(tmp_path))
+    files.lock()
+    assert start.serve({"port": "0", "data": str(tmp_path)}) == Exit.FAILURE
+    files.unlock()
+    assert "is in use by another process. Stop that broker first" in error_of(capsys)
 
 
 def test_a_setting_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,6 +180,9 @@ def test_a_fixed_set_of_peers_is_read_in_order() -> None:
             {"cluster_bootstrap": True, "cluster_join": "a:1", "peer_listener": ":1"},
             "only one of cluster.bootstrap, cluster.join and cluster.peers",
         ),
+        ({"cluster_peers": "2@a:1"}, "node.id 1 is not among them"),
+        ({"port": 7, "peer_listener": "127.0.0.1:7"}, "clients are served at port 7 (PLAINTEXT)"),
+        ({"listeners": "PLAINTEXT://a:7", "peer_listener": ":7"}, "clients are served at port 7"),
         ({"peer_reconnect_backoff_ms": 600}, "greater than peer.reconnect.backoff.max.ms"),
         ({"peer_silence_max_ms": 10}, "at least 1000"),
     ],
@@ -188,3 +191,9 @@ def test_settings_of_a_cluster_that_do_not_hold(fields: dict[str, object], probl
     found = problems(**fields)
     assert len(found) == 1
     assert problem in found[0]
+
+
+def test_doors_at_hosts_of_their_own_may_have_one_port() -> None:
+    config = BrokerConfig.of(listeners="PLAINTEXT://a:7", peer_listener="b:7")
+    assert config.peer_address == ("b", 7)
+    assert BrokerConfig.of(port=0, peer_listener=":0").peer_address == ("", 0)

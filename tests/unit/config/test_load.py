@@ -172,3 +172,13 @@ def test_listeners_and_port_in_one_place_are_a_problem(write: Any) -> None:
     assert any(
         "must not be" in p for p in problems(path=write("port: 5\nlisteners: PLAINTEXT://:1\n"))
     )
+
+
+def test_a_flag_is_named_once() -> None:
+    flags = {"cluster.peers": "1@a:1,2@b:1", "node.id": "3"}
+    assert problems(flags=flags) == [
+        "flag cluster.peers, flag node.id: node.id 3 is not among them"
+    ]
+    said = problems(flags={"cluster.peers": "1@a:1"}, environ={"DMQ_NODE_ID": "3"})
+    place = "flag cluster.peers, environment DMQ_NODE_ID: node.id"
+    assert said == [f"{place}: node.id 3 is not among them"]
