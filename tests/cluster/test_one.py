@@ -11,7 +11,7 @@ from compat.eventually import eventually
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from dmq.testing import BrokerFailedError, Cluster
+from dmq.testing import BrokerFailedError, Cluster, NoSuchBrokerError
 
 QUIET = {"log_level": 0, "error_cb": lambda error: None}
 
@@ -34,6 +34,9 @@ def test_the_lives_of_a_broker() -> None:
         send(cluster, "t")
         cluster.kill(1)
         assert cluster.running == []
+        cluster.kill(1)  # It is down: neither changes anything.
+        cluster.pause(1)
+        assert not cluster.member(1).is_paused
         cluster.restart(1)
         send(cluster, "t")
         cluster.stop(1)
@@ -46,6 +49,31 @@ def test_the_lives_of_a_broker() -> None:
         send(cluster, "t")
         folder = cluster.folder
     assert not folder.exists()
+
+
+def test_brokers_that_are_not_there_and_cuts_that_make_no_sense_are_refused() -> None:
+    cluster = Cluster(3)
+    with pytest.raises(NoSuchBrokerError, match="has no broker 1; it has none: it is not running"):
+        cluster.kill(1)
+    with Cluster(1) as cluster:
+        for use in (
+            cluster.kill,
+            cluster.pause,
+            cluster.resume,
+            cluster.restart,
+            cluster.remove,
+            cluster.isolate,
+            cluster.heal,
+            cluster.stop,
+        ):
+            with pytest.raises(NoSuchBrokerError, match="has no broker 7; it has 1"):
+                use(7)
+        with pytest.raises(NoSuchBrokerError, match="has no broker 2"):
+            cluster.partition([1], [2])
+        with pytest.raises(ValueError, match="broker 1 is on 2 sides"):
+            cluster.partition([1, 1], [1, 2])
+        with pytest.raises(ValueError, match="cut from itself"):
+            cluster.cut(1, 1)
 
 
 def test_a_wiped_broker_has_nothing() -> None:

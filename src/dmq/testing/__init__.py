@@ -18,12 +18,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dmq.testing.broker import Broker
     from dmq.testing.cluster import Cluster
-    from dmq.testing.defaults import BrokerFailedError
+    from dmq.testing.defaults import BrokerFailedError, NoSuchBrokerError
 
-__all__ = ["Broker", "BrokerFailedError", "Cluster"]
+__all__ = ["Broker", "BrokerFailedError", "Cluster", "NoSuchBrokerError"]
 
 
-_MODULES = {"Broker": "broker", "BrokerFailedError": "defaults", "Cluster": "cluster"}
+_MODULES = {
+    "Broker": "broker",
+    "BrokerFailedError": "defaults",
+    "Cluster": "cluster",
+    "NoSuchBrokerError": "defaults",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@
         cluster.kill(cluster.leader("orders", 0))      # kill -9; writes go on at another broker
 
 `async with Cluster(3)` works too. Brokers are named by their node ids: 1, 2, 3 at first, then what
-`add` returns. Owns their processes, ports, folders and the network between them; when a test fails
+`add` returns; another id raises NoSuchBrokerError. Owns their processes, ports, folders and the network between them; when a test fails
 inside of `with`, folder and logs are kept and the exception says where. The brokers end with the
 process that started them, however that ends. Never used by the broker itself.
 """
@@ -17,13 +17,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, permutations, product
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from dmq.errors import ProtocolError
-from dmq.testing.defaults import DEFAULTS, START_PATIENCE_S, BrokerFailedError
+from dmq.testing.defaults import (
+    DEFAULTS,
+    START_PATIENCE_S,
+    BrokerFailedError,
+    NoSuchBrokerError,
+)
 from dmq.testing.leash import Leash
 from dmq.testing.member import Member
 from dmq.testing.networks import CLIENTS, Direct, Network
@@ -177,7 +184,7 @@ class Cluster:
     # --- one broker
 
     def kill(self, broker: int) -> None:
-        """kill -9."""
+        """kill -9; one that is down already stays so."""
         member = self.member(broker)
         member.kill()
         self._is_down(member)
@@ -205,7 +212,7 @@ class Cluster:
             assert member.node == broker, f"broker {broker} came back as {member.node}"
 
     def pause(self, broker: int) -> None:
-        """SIGSTOP: it stands still, its connections stay open."""
+        """SIGSTOP: it stands still, its connections stay open. One that is down stays so."""
         self.member(broker).pause()
 
     def resume(self, broker: int) -> None:
@@ -231,6 +238,7 @@ class Cluster:
 
     def remove(self, broker: int, patience_s: float = 120.0) -> None:
         """Move everything off a broker (`dmq cluster decommission`), then stop it for good."""
+        self.member(broker)
         others = [self._members[node] for node in self.running if node != broker]
         command = ["cluster", "decommission", str(broker), "--yes"]
         reached = ["--bootstrap-server", ",".join(member.bootstrap for member in others)]
@@ -257,7 +265,10 @@ class Cluster:
     # --- the network
 
     def cut(self, source: int, target: int) -> None:
-        """Nothing of `source` reaches `target` any longer; the other direction stays."""
+        """Nothing of `source` reaches `target` any longer; the other direction stays. Raises
+        ValueError for a broker and itself."""
+        if source == target:
+            raise ValueError(f"broker {source} can't be cut from itself")
         self._network.cut(self._slot(source), self._slot(target))
         self._cuts.add((source, target))
 
@@ -269,16 +280,20 @@ class Cluster:
             self.cut(other, broker)
 
     def partition(self, *sides: Sequence[int]) -> None:
-        """Cut every broker of one side from every broker of another."""
-        for side in sides:
-            for other in sides:
-                if other is not side:
-                    for source in side:
-                        for target in other:
-                            self.cut(source, target)
+        """Cut every broker of one side from every broker of another. Raises ValueError, and cuts
+        nothing, if one is on two sides."""
+        for node, count in Counter(chain.from_iterable(map(set, sides))).items():
+            self._slot(node)
+            if count > 1:
+                raise ValueError(f"broker {node} is on {count} sides of the partition")
+        for side, other in permutations(sides, 2):
+            for source, target in product(side, other):
+                self.cut(source, target)
 
     def heal(self, broker: int | None = None) -> None:
         """Undo the cuts that concern a broker; without one, all cuts."""
+        if broker is not None:
+            self._slot(broker)
         for source, target in list(self._cuts):
             if broker in (None, source, target):
                 self._network.heal(self._slot(source), self._slot(target))
@@ -287,9 +302,11 @@ class Cluster:
     # --- looking
 
     def member(self, broker: int) -> Member:
-        """The process behind a node id: its pid, folder and log."""
+        """The process behind a node id: its pid, folder and log. Raises NoSuchBrokerError."""
         found = self._members.get(broker)
-        assert found is not None, f"there is no broker {broker}, only {self.brokers}"
+        if found is None:
+            there = ", ".join(map(str, self.brokers)) or "none: it is not running"
+            raise NoSuchBrokerError(f"the cluster has no broker {broker}; it has {there}")
         return found
 
     def views(self, topics: list[str] | None = None) -> dict[int, View]:

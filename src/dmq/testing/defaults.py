@@ -1,4 +1,4 @@
-"""What brokers for tests have in common: their settings, our patience, and the error of one that failed.
+"""What brokers for tests have in common: their settings, our patience, and the errors.
 
 Imports nothing of the broker, so that a cluster of processes can be run by a test that holds none of it.
 """
@@ -21,3 +21,7 @@ START_PATIENCE_S = 90.0
 
 class BrokerFailedError(RuntimeError):
     """The broker could not start, or stopped by itself; the message has its last words."""
+
+
+class NoSuchBrokerError(LookupError):
+    """The cluster has no broker with this node id; the message says which it has."""
