@@ -89,8 +89,9 @@ class Controller:
         """An operator said who goes on with this partition alone."""
         if not partition.replica.ordered(order.leader, order.epoch, now, order.epoch_seen):
             log.warning(
-                "%r can't lead from epoch %d on, as was ordered: order it again",
-                partition,
+                "%s-%d can't go on here from epoch %d, as was ordered: order it again",
+                partition.topic,
+                partition.index,
                 order.epoch,
             )
 

@@ -111,7 +111,7 @@ class MachineHost:
 
     def _load_anew(self) -> None:
         """Back to what is committed. Those who wait for what is gone are told by the replica."""
-        log.info("the machine on %r is loaded anew", self.replica)
+        log.info("the cluster's metadata are read again: some that were not committed are gone")
         self._has_lost = False
         self._pending.clear()
         self._reset()
@@ -131,7 +131,7 @@ class MachineHost:
             try:
                 piece = read_piece(self.replica.log, self.applied, end, LOAD_BYTES)
             except StorageError as error:
-                log.error("the metadata log can't be read, %r: %s", self.replica, error)
+                log.error("the log of the cluster's metadata can't be read: %s", error)
                 self._check_others_have_it(str(error))
                 # Later: we may be called in the middle of the replica's own turn.
                 self._timers.at(self._now(), partial(self._note_damage, error))

@@ -74,7 +74,12 @@ def go_on_alone(metadata: Replica, accepted: UUID | None, now: int) -> bool:
         )
     if former.directory != accepted:
         raise StorageError(_only_voter(former))
-    log.warning("the metadata go on with what is left of them, up to %s", metadata.core.end)
+    end = metadata.core.end
+    log.warning(
+        "the metadata go on with what is left of them, up to offset %d of epoch %d",
+        end.offset,
+        end.epoch,
+    )
     metadata.ordered(metadata.me, metadata.core.epoch + EPOCH_LEAP, now)
     return True
 
