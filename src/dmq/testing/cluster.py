@@ -5,9 +5,9 @@
         cluster.kill(cluster.leader("orders", 0))      # kill -9; writes go on at another broker
 
 `async with Cluster(3)` works too. Brokers are named by their node ids: 1, 2, 3 at first, then what
-`add` returns; another id raises NoSuchBrokerError. Owns their processes, ports, folders and the network between them; when a test fails
-inside of `with`, folder and logs are kept and the exception says where. The brokers end with the
-process that started them, however that ends. Never used by the broker itself.
+`add` returns; another id raises NoSuchBrokerError. Owns their processes, ports, folders and the network
+between them; when a test fails inside of `with`, folder and logs are kept and the exception says where.
+The brokers end with the process that started them, however that ends. Never used by the broker itself.
 """
 
 import asyncio
