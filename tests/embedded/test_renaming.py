@@ -59,7 +59,7 @@ async def killed_after_a_producer(data_dir: Path) -> int:
 
 
 def test_ids_of_producers_are_not_given_twice_though_the_metadata_forgot_them(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
         data_dir = tmp_path / "killed"
@@ -78,6 +78,7 @@ def test_ids_of_producers_are_not_given_twice_though_the_metadata_forgot_them(
             assert runtime.parts.metadata.replica.is_leader
 
     run(test)
+    assert "go on with what is left of them, up to offset " in caplog.text
 
 
 def test_metadata_that_are_lost_are_told(tmp_path: Path) -> None:

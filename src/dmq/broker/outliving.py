@@ -85,31 +85,18 @@ def _others(metadata: Replica) -> list[Voter]:
 def _tell(others: list[Voter], is_linked: IsLinked, lost: frozenset[UUID] = frozenset()) -> None:
     missing = [voter for voter in others if voter.directory not in lost]
     if lost and missing:
-        log.warning(
-            "what --accept-lost names is not all: the ids %s, of the voters %s, are missing",
-            _ids(missing),
-            _numbers(missing),
-        )
+        lacking = ", ".join(f"{voter.directory} (broker {voter.node})" for voter in missing)
+        log.warning("--accept-lost does not name all of the other voters: it lacks %s", lacking)
     log.warning(
-        "nobody leads the cluster's metadata: of the other voters, %s, %s up, and too few. Start the "
-        "others: then nothing is lost. If the disks of all others are lost for ever, stop what is up "
-        "of them and start this broker with --accept-lost %s: the cluster goes on with the metadata "
-        "that it has here",
+        "nobody leads the cluster's metadata, and too few of their voters are up to elect anybody: "
+        "besides this broker %s of %s. Start the others: then nothing is lost. If the disks of all "
+        "others are lost for ever, the cluster can go on with the metadata that this broker has: stop "
+        "what is up of the others, and start this one with --accept-lost %s",
+        _numbers(list(filter(is_linked, others))) or "none",
         _numbers(others),
-        _are(list(filter(is_linked, others))),
-        _ids(others),
+        ",".join(str(voter.directory) for voter in others),
     )
-
-
-def _are(up: list[Voter]) -> str:
-    if not up:
-        return "none is"
-    return f"{_numbers(up)} {'is' if len(up) == 1 else 'are'}"
 
 
 def _numbers(voters: list[Voter]) -> str:
     return ", ".join(str(voter.node) for voter in voters)
-
-
-def _ids(voters: list[Voter]) -> str:
-    return ",".join(str(voter.directory) for voter in voters)

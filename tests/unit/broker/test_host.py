@@ -1,5 +1,7 @@
 """A machine on a log that may refuse: answers, state and log always agree."""
 
+import logging
+
 import pytest
 from fakes.broker import FakeBroker
 from fakes.disk import FakeDisk
@@ -31,7 +33,10 @@ def code_of(answer: Answer[object]) -> ErrorCode:
     return caught.value.code
 
 
-def test_what_the_disk_refused_is_not_in_the_state(broker: FakeBroker) -> None:
+def test_what_the_disk_refused_is_not_in_the_state(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dmq.broker")
     broker.create("before")
     fill(broker)
     refused = broker.service.admin.create_topics([new_topic(broker, "refused")])
@@ -40,6 +45,8 @@ def test_what_the_disk_refused_is_not_in_the_state(broker: FakeBroker) -> None:
     assert code_of(refused) == ErrorCode.KAFKA_STORAGE_ERROR
     assert list(broker.machine.state.topics) == ["before"]
     assert broker.service.topic("refused") is None
+    assert "the cluster's metadata are read again" in caplog.text
+    assert "Replica" not in caplog.text, "names of classes are not for operators"
 
 
 def test_answers_that_rest_on_what_was_refused_are_refused_too(broker: FakeBroker) -> None:

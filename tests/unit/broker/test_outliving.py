@@ -33,7 +33,7 @@ def test_it_goes_on_alone_and_the_same_word_says_nothing_later(
     for named in ([], others[:1]):
         assert not outlive(survivor.replica, frozenset(named), is_linked(survivor), world.now)
         assert f"--accept-lost {others[0]},{others[1]}" in caplog.text
-        is_short = f"the ids {others[1]}, of the voters" in caplog.text
+        is_short = f"it lacks {others[1]} (broker " in caplog.text
         assert is_short == bool(named), "who named some of them is told who is missing"
         caplog.clear()
     assert not survivor.replica.is_leader
