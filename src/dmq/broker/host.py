@@ -111,7 +111,7 @@ class MachineHost:
 
     def _load_anew(self) -> None:
         """Back to what is committed. Those who wait for what is gone are told by the replica."""
-        log.info("the cluster's metadata are read again: some that were not committed are gone")
+        log.info("the cluster's metadata are read again, as far as they are committed")
         self._has_lost = False
         self._pending.clear()
         self._reset()

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 from unit.broker.multiraft.test_disks import RESERVE, fill
@@ -14,8 +15,9 @@ from dmq.broker.multiraft.replica import Replica
 from dmq.broker.partition import Partition
 from dmq.errors import ErrorCode
 from dmq.machines.commands import ReassignmentDone
-from dmq.machines.records import PartitionRecord, TopicRecord
+from dmq.machines.records import Order, PartitionRecord, TopicRecord
 from dmq.machines.state import ClusterState
+from dmq.types import Voter
 
 WELL_MS = 5000
 
@@ -126,3 +128,13 @@ def test_a_move_is_done_when_no_other_leader_can_know_better() -> None:
     world.pass_time(1000)
     controller_of(world.leader(), world, state, submit).tick(world.now)
     assert said == [ReassignmentDone(TOPIC, 0, (1, 2, 3))]
+
+
+def test_an_order_that_can_not_be_obeyed_is_told_by_the_names_that_its_giver_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stubborn = SimpleNamespace(ordered=lambda *order: False)
+    partition = cast("Any", SimpleNamespace(topic="t", index=3, replica=stubborn))
+    controller = Controller.__new__(Controller)
+    controller._obey(partition, Order(Voter(1, UUID(int=1)), 7), 0)
+    assert caplog.messages == ["t-3 can't go on here from epoch 7, as was ordered: order it again"]
