@@ -75,7 +75,7 @@ class CopyWatch:
 
 def _wanted(cluster: Cluster, plan: Mapping[Where, Sequence[int]]) -> dict[Where, dict[int, int]]:
     """By partition: its new replicas, and the bytes of each; 0 where nobody says."""
-    adding = {(move.topic, move.partition): move.adding for move in cluster.moves}
+    adding = {move.where: move.adding for move in cluster.moves}
     before = {each.where: each.replicas for each in cluster.partitions}
     wanted: dict[Where, dict[int, int]] = {}
     for where, after in plan.items():

@@ -2,7 +2,7 @@
 
 Owns the values that `dmq cluster status` shows, and their JSON. Asks with as few requests as there
 can be: Metadata, DescribeCluster, DescribeQuorum, ListPartitionReassignments, and each live broker
-for its disks. Never prints.
+for its disks. Metadata and moves are asked for until they fit, for plans are made of both. Never prints.
 """
 
 from collections import Counter
@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dmq.cli.cluster_wire import ClusterWire, Move, Where
+
+_LOOKS_MAX = 5
+"""So often are metadata and moves asked for when they don't fit; partitions begin and end to move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,32 @@ class Cluster:
     topic_count: int
     quorum: Quorum | None
     moves: list[Move] = field(default_factory=list)
+    unsure: frozenset[Where] = frozenset()
+    """Partitions of which metadata and moves told different things: no plan should touch them."""
+
+    @property
+    def placed(self) -> dict[Where, tuple[int, ...]]:
+        """Where each partition is, or is going to if it moves; without those that are unsure."""
+        going = {move.where: move.target for move in self.moves}
+        return {
+            each.where: going.get(each.where, tuple(each.replicas))
+            for each in self.partitions
+            if each.where not in self.unsure
+        }
+
+    @property
+    def thin(self) -> dict[Where, int]:
+        """Partitions with fewer replicas than most of their topic have, and how many they lack."""
+        placed = self.placed
+        sizes: dict[str, Counter[int]] = {}
+        for (topic, _), nodes in placed.items():
+            sizes.setdefault(topic, Counter())[len(nodes)] += 1
+        usual = {topic: max(n, key=lambda size: (n[size], size)) for topic, n in sizes.items()}
+        return {
+            where: usual[where[0]] - len(nodes)
+            for where, nodes in placed.items()
+            if len(nodes) < usual[where[0]]
+        }
 
     @property
     def leaderless(self) -> list[Partition]:
@@ -151,7 +180,7 @@ class Cluster:
     @property
     def is_healthy(self) -> bool:
         """Every broker is up and every partition has all its copies and a leader."""
-        return not (self.down or self.leaderless or self.under_replicated)
+        return not (self.down or self.leaderless or self.under_replicated or self.thin)
 
     def partition(self, where: Where) -> Partition | None:
         """The partition, if it exists."""
@@ -166,7 +195,7 @@ class Cluster:
 
     def copies(self, move: Move) -> Copies:
         """How far a move is."""
-        where = (move.topic, move.partition)
+        where = move.where
         size = self.size(where, [node for node in move.replicas if node not in move.adding])
         if size is None:
             return Copies(None, None)
@@ -183,21 +212,60 @@ class Cluster:
 
 def gather(wire: ClusterWire, *, disks: bool = True) -> Cluster:
     """Ask for everything. `disks`: ask each broker for its disks as well."""
-    metadata = wire.metadata()
+    placement = _placement(wire)
     described = wire.cluster()
-    partitions = [
-        _partition(topic.name, each) for topic in metadata.topics for each in topic.partitions
-    ]
-    partitions.sort(key=lambda each: each.where)
-    brokers = _brokers(wire, described, partitions, disks=disks)
+    brokers = _brokers(wire, described, placement.partitions, disks=disks)
     return Cluster(
         cluster_id=described.cluster_id,
         brokers=brokers,
-        partitions=partitions,
-        topic_count=len(metadata.topics),
+        partitions=placement.partitions,
+        topic_count=placement.topic_count,
         quorum=_quorum(wire.quorum()),
-        moves=wire.moves(),
+        moves=placement.moves,
+        unsure=placement.unsure,
     )
+
+
+class _Placement(NamedTuple):
+    """Partitions and their moves, at one moment as far as they are not `unsure`."""
+
+    partitions: list[Partition]
+    topic_count: int
+    moves: list[Move]
+    unsure: frozenset[Where]
+
+
+def _placement(wire: ClusterWire) -> _Placement:
+    """Two questions are two moments: what moved before the first as it does after the second has not
+    changed between them."""
+    before = wire.moves()
+    for _ in range(_LOOKS_MAX):
+        metadata = wire.metadata()
+        partitions = [
+            _partition(topic.name, each) for topic in metadata.topics for each in topic.partitions
+        ]
+        partitions.sort(key=lambda each: each.where)
+        after = wire.moves()
+        unsure = _unsure(before, partitions, after)
+        if not unsure:
+            break
+        before = after
+    return _Placement(partitions, len(metadata.topics), after, unsure)
+
+
+def _unsure(before: list[Move], partitions: list[Partition], after: list[Move]) -> frozenset[Where]:
+    moved = {move.where: move for move in before}
+    moving = {move.where: move for move in after}
+    known = {each.where: each.replicas for each in partitions}
+    changed = {
+        where for where in moved.keys() | moving.keys() if moved.get(where) != moving.get(where)
+    }
+    misfits = {
+        where
+        for where, move in moving.items()
+        if where in known and sorted(known[where]) != sorted(move.replicas)
+    }
+    return frozenset(changed | misfits)
 
 
 def _partition(topic: str, told: Any) -> Partition:
@@ -299,6 +367,10 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "partitions": len(cluster.partitions),
         "leaderless": [each.as_json() for each in cluster.leaderless],
         "under_replicated": [each.as_json() for each in cluster.under_replicated],
+        "thin": [
+            {"topic": topic, "partition": index, "missing_replicas": missing}
+            for (topic, index), missing in cluster.thin.items()
+        ],
         "not_led_by_preferred": len(cluster.not_preferred),
         "moving": [move_json(move, cluster.copies(move)) for move in cluster.moves],
     }

@@ -50,9 +50,11 @@ def transfer_leader(
         found = cluster.partition(where)
         if found is None:
             raise no_partition(cluster, where)
-        if node not in found.replicas:
+        staying = cluster.placed.get(where, tuple(found.replicas))
+        if node not in staying:
+            stays = " that stays" if node in found.replicas else ""
             raise usage(
-                f"Broker {node} has no replica of {partition}: {ids(found.replicas)} have",
+                f"Broker {node} has no replica of {partition}{stays}: {ids(staying)} have",
                 "`dmq cluster rebalance` and Kafka's reassignments give brokers replicas.",
             )
         if node not in found.isr:
@@ -60,8 +62,8 @@ def transfer_leader(
                 f"Broker {node} is not in sync with {partition}: it could lose records as a leader",
                 hint="Wait until `dmq topic describe` shows it in sync.",
             )
-        order = [node, *(each for each in found.replicas if each != node)]
-        if order != found.replicas:
+        order = [node, *(each for each in staying if each != node)]
+        if order != list(staying):
             _reorder(wire, where, order)
         elected = wire.elect(PREFERRED, [where])
         outcome = _judge_transfer(elected)

@@ -6,7 +6,7 @@ the same command begun again finds the rest. Never decides where anything goes.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dmq.cli.cluster_copies import CopyWatch
@@ -49,13 +49,14 @@ def carry_out(
     waiting = dict(plan)
     under_way = dict(begun or {})
     copies = CopyWatch(wire, cluster, waiting | under_way)
+    thin = cluster.thin
     with session.output.gauge("moving") as gauge:
         watch = _Watch(session, deadline)
         while waiting or under_way:
             free = list(waiting)[: max(0, at_once - len(under_way))]
             if free:
                 next_ones = {where: waiting.pop(where) for where in free}
-                under_way |= _begin(wire, next_ones, carried, copies)
+                under_way |= _begin(wire, next_ones, thin, carried, copies)
             arrived = _arrived(wire, under_way)
             for where in arrived:
                 del under_way[where]
@@ -87,11 +88,16 @@ def await_farewell(session: Session, wire: ClusterWire, node: int, timeout_s: fl
 
 
 def _begin(
-    wire: ClusterWire, begun: Plan, carried: Carried, copies: CopyWatch
+    wire: ClusterWire, begun: Plan, thin: Collection[Where], carried: Carried, copies: CopyWatch
 ) -> dict[Where, Sequence[int]]:
-    """Those of `begun` that the cluster took."""
+    """Those of `begun` that the cluster took. Only those that are thin may get more replicas."""
     taken = dict(begun)
-    for outcome in wire.reassign(begun):
+    outcomes: list[Outcome] = []
+    for may_resize in (False, True):
+        those = {where: begun[where] for where in begun if (where in thin) is may_resize}
+        if those:
+            outcomes += wire.reassign(those, may_resize=may_resize)
+    for outcome in outcomes:
         if outcome.code:
             taken.pop((outcome.topic, outcome.partition), None)
             carried.refused.append(outcome)
@@ -110,7 +116,7 @@ def _show(gauge: Gauge, copies: CopyWatch, moved: int, left: int) -> None:
 
 
 def _arrived(wire: ClusterWire, under_way: Mapping[Where, Sequence[int]]) -> list[Where]:
-    moving = {(move.topic, move.partition) for move in wire.moves()}
+    moving = {move.where for move in wire.moves()}
     return [where for where in under_way if where not in moving]
 
 

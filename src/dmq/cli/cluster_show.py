@@ -1,12 +1,16 @@
 """`dmq cluster status` in words and tables. Owns how a cluster looks to a person, and asks nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dmq.cli.cluster_facts import Broker, Cluster, Copies, Partition, Quorum
+from dmq.cli.cluster_wire import Where
 from dmq.cli.output import Column, Output, count_of, human_size, percent
 
 SHOWN_MAX = 20
 """Partitions in trouble that are listed; the rest are counted."""
+
+NAMED_MAX = 5
+"""Partitions that are named within a sentence."""
 
 
 def show(output: Output, cluster: Cluster, *, all_of_them: bool) -> None:
@@ -55,6 +59,8 @@ def problems(cluster: Cluster) -> list[str]:
         told.append(f"{count_of(len(cluster.leaderless), 'partition')} without a leader")
     if cluster.under_replicated:
         told.append(f"{count_of(len(cluster.under_replicated), 'partition')} under-replicated")
+    if cluster.thin:
+        told.append(_thin(cluster.thin))
     if cluster.moves:
         told.append(f"{count_of(len(cluster.moves), 'partition')} moving")
     if cluster.not_preferred:
@@ -63,6 +69,16 @@ def problems(cluster: Cluster) -> list[str]:
             " (`dmq cluster elect --preferred`)"
         )
     return told
+
+
+def _thin(thin: Mapping[Where, int]) -> str:
+    names = [f"{topic}:{index}" for topic, index in list(thin)[:NAMED_MAX]]
+    rest = f" and {len(thin) - NAMED_MAX:,} more" if len(thin) > NAMED_MAX else ""
+    verb = "has" if len(thin) == 1 else "have"
+    return (
+        f"{count_of(len(thin), 'partition')} {verb} fewer replicas than the rest of the topic:"
+        f" {', '.join(names)}{rest} (`dmq cluster rebalance` gives them back)"
+    )
 
 
 def _counts(cluster: Cluster) -> str:

@@ -55,8 +55,18 @@ class Move(NamedTuple):
     topic: str
     partition: int
     replicas: list[int]
+    """All that may have it now, old and new ones."""
     adding: list[int]
     removing: list[int]
+
+    @property
+    def where(self) -> Where:
+        return (self.topic, self.partition)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas when it has ended."""
+        return tuple(node for node in self.replicas if node not in self.removing)
 
 
 def error_name(code: int) -> str:
@@ -253,8 +263,12 @@ class ClusterWire:
 
     # --- changing ----------------------------------------------------------------------------
 
-    def reassign(self, targets: Mapping[Where, Sequence[int] | None]) -> list[Outcome]:
-        """Give partitions these replicas, in order of preference; None ends a move."""
+    def reassign(
+        self, targets: Mapping[Where, Sequence[int] | None], *, may_resize: bool = False
+    ) -> list[Outcome]:
+        """Give partitions these replicas, in order of preference; None ends a move. Without
+        `may_resize` a cluster that knows of it (Kafka since 4.1) refuses more or fewer than there are:
+        whoever planned with an old picture."""
         from dmq.wire.messages.k45_alter_partition_reassignments import (
             AlterPartitionReassignmentsRequest,
             ReassignablePartition,
@@ -272,7 +286,9 @@ class ClusterWire:
             for name, those in _by_topic(targets)
         ]
         request = AlterPartitionReassignmentsRequest(
-            timeout_ms=round(REQUEST_TIMEOUT_S * 1000), topics=topics
+            timeout_ms=round(REQUEST_TIMEOUT_S * 1000),
+            allow_replication_factor_change=may_resize,
+            topics=topics,
         )
         response = self.ask(ALTER_REASSIGNMENTS, request, REQUEST_TIMEOUT_S + _SLACK_S)
         _check("Moving replicas", response)

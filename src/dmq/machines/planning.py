@@ -7,7 +7,8 @@
 Plain values in, and out come the partitions that change, with their new brokers; nothing of the
 cluster machine is used, so a plan can be made for any Kafka cluster. What a plan promises:
 
- - as many replicas as before, each on another broker; racks as far apart as they can be
+ - as many replicas as before (and those that `rebalance` is told are missing, where there is a broker
+   for them), each on another broker; racks as far apart as they can be
  - replicas of all brokers within one of each other, as far as racks and the first rule let them be; and
    then likewise first replicas, which costs only another order
  - no replica moves that need not: `rebalance` moves what is too much (and what stands in the wrong
@@ -249,12 +250,19 @@ def rebalance(
     placed: Mapping[Partition, Replicas],
     racks: Mapping[int, str | None],
     fixed: Collection[int] = (),
+    missing: Mapping[Partition, int] | None = None,
 ) -> Plan:
-    """The fewest moves after which replicas and first replicas are even. See the module."""
+    """The fewest moves after which replicas and first replicas are even. See the module.
+
+    `missing`: how many replicas a partition shall get besides.
+    """
     board = _Board(placed, racks, [node for node in racks if node not in fixed])
     for partition, nodes in board.now.items():
         for node in nodes:
             board.replicas.add(partition, node, is_loose=True)
+    for partition, count in sorted((missing or {}).items()):
+        for _ in range(count):
+            _give(board, partition)
     for partition in board.now:
         board.spread_racks(partition)
     board.replicas.even()
@@ -294,8 +302,13 @@ def decommission(
 
 def _replace(board: _Board, partition: Partition, leaving: int) -> None:
     """Somebody else has the partition; who has it already comes first."""
+    board.now[partition].remove(leaving)
+    _give(board, partition)
+
+
+def _give(board: _Board, partition: Partition) -> None:
+    """One more broker has the partition, if there is one: of the emptiest rack, with the least."""
     nodes = board.now[partition]
-    nodes.remove(leaving)
     crowd = board.crowd(nodes)
     load = board.replicas.load
     heir = min(
@@ -306,6 +319,8 @@ def _replace(board: _Board, partition: Partition, leaving: int) -> None:
             board.replicas.of_topic(node, partition[0]),
             node,
         ),
+        default=None,
     )
-    nodes.append(heir)
-    board.replicas.add(partition, heir, is_loose=True)
+    if heir is not None:
+        nodes.append(heir)
+        board.replicas.add(partition, heir, is_loose=True)

@@ -4,7 +4,7 @@ Answers are the wire's own messages. Moves of replicas take as many looks as `lo
 The requests themselves are put to real brokers by the compatibility tests.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -49,6 +49,8 @@ class FakeCluster:
         self.refuses: dict[Where, ErrorCode] = {}
         self.log: list[tuple[Any, ...]] = []
         self._moves: dict[Where, tuple[Move, int]] = {}
+        self.meanwhile: list[Callable[[], None]] = []
+        """What others do when the metadata were told: one thing each time."""
         self.leaving: int | None = None
         self.looks_to_leave = 1
         """So often is a broker still there after it was unregistered: it votes on the metadata."""
@@ -96,6 +98,8 @@ class FakeCluster:
                     [node for node in nodes if node in self.down],
                 )
             )
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
         return MetadataResponse(brokers=[], topics=list(topics.values()))
 
     def avoid(self, address: tuple[str, int]) -> None:
@@ -153,23 +157,36 @@ class FakeCluster:
             if looks > 1:
                 self._moves[where] = (move, looks - 1)
             else:
-                del self._moves[where]
-                target = [node for node in move.replicas if node not in move.removing]
-                self.replicas[where] = target
-                if self.leaders[where] not in target:
-                    self.leaders[where] = target[0]
+                self.end(where)
         return found
 
-    def reassign(self, targets: Mapping[Where, Sequence[int] | None]) -> list[Outcome]:
+    def end(self, where: Where) -> None:
+        """A move has arrived."""
+        move, _ = self._moves.pop(where)
+        target = [node for node in move.replicas if node not in move.removing]
+        self.replicas[where] = target
+        if self.leaders[where] not in target:
+            self.leaders[where] = target[0]
+
+    def reassign(
+        self, targets: Mapping[Where, Sequence[int] | None], *, may_resize: bool = False
+    ) -> list[Outcome]:
         self.log.append(("reassign", dict(targets)))
         outcomes = []
         for where, after in targets.items():
+            assert after is not None
             code = self.refuses.get(where, ErrorCode.NONE)
+            if not may_resize and len(after) != self._count(where):
+                code = ErrorCode.INVALID_REPLICATION_FACTOR
             outcomes.append(Outcome(*where, code, "no" if code else ""))
             if not code:
-                assert after is not None
                 self._begin(where, after)
         return outcomes
+
+    def _count(self, where: Where) -> int:
+        """Its replicas, or those that it had before it began to move."""
+        adding = self._moves[where][0].adding if where in self._moves else []
+        return len([node for node in self.replicas[where] if node not in adding])
 
     def _begin(self, where: Where, after: Sequence[int]) -> None:
         before = self.replicas[where]

@@ -1,6 +1,7 @@
 """`dmq cluster` and `dmq partition`: what they ask of a cluster, what they say, how they end."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -89,14 +90,15 @@ def test_moves_are_shown_with_what_they_have_copied(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = three(monkeypatch, brokers=5)
-    cluster.looks_per_move = 4
+    cluster.looks_per_move = 12
     cluster.reassign({A: [1, 4, 5], B: [3, 2, 1]})
-    cluster.moves()
+    cluster.moves()  # And twice with each gathering.
     assert run(["cluster", "status"]) == Exit.OK
     text = capsys.readouterr().out
     row = next(line for line in text.splitlines() if line.startswith("t:0"))
     assert row.split()[:4] == ["t:0", "1,4,5,2,3", "4,5", "2,3"]
     assert row.endswith("500 B of 2.0 KiB (25%)")
+    cluster.moves()
     [move] = printed(capsys, "cluster", "status")["moving"]
     assert (move["copied_bytes"], move["total_bytes"]) == (SIZE, 2 * SIZE)
     cluster.mute = {5}
@@ -204,6 +206,87 @@ def test_time_that_is_over_stops_the_wait_only(
     cluster.looks_per_move = 10**9
     assert run(["cluster", "rebalance", "--timeout", "0"]) == Exit.FAILURE
     assert "go on by themselves" in capsys.readouterr().err
+
+
+# --- plans while others move replicas
+
+
+def begun(cluster: FakeCluster, after: list[int]) -> Callable[[], None]:
+    """Somebody else moves the first partition."""
+    return lambda: void(cluster.reassign({A: after}))
+
+
+def void(_: object) -> None:
+    """For lambdas that return nothing."""
+
+
+@pytest.mark.parametrize("command", [["decommission", "2"], ["rebalance"]])
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_a_move_that_begins_or_ends_meanwhile_costs_no_replica(
+    command: list[str],
+    is_ending: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = three(monkeypatch, brokers=5)
+    cluster.looks_per_move = 100
+    cluster.meanwhile = [begun(cluster, [4, 2, 3])]
+    if is_ending:
+        cluster.metadata()
+        cluster.meanwhile = [lambda: cluster.end(A)]
+    plan = printed(capsys, "cluster", *command, "--dry-run")
+    assert plan["moves"]
+    assert [len(move["new_replicas"]) for move in plan["moves"]] == [3] * len(plan["moves"])
+
+
+def test_a_partition_of_which_nobody_can_be_sure_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=5)
+    cluster.looks_per_move = 100
+    cluster.meanwhile = [begun(cluster, [4, 2, 3]), lambda: cluster.end(A)]
+    cluster.meanwhile += [begun(cluster, [1, 2, 3]), lambda: cluster.end(A)]
+    cluster.meanwhile += [begun(cluster, [4, 2, 3])]
+    plan = printed(capsys, "cluster", "decommission", "2", "--dry-run")
+    assert [(move["topic"], move["partition"]) for move in plan["moves"]] == [B, C]
+
+
+def test_a_partition_with_fewer_replicas_than_its_topic_gets_them_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.replicas[B] = [2, 3]
+    assert run(["cluster", "status", "--check"]) == Exit.FAILURE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("degraded")
+    assert any("fewer replicas than the rest of the topic: t:1 (" in line for line in lines)
+    told = printed(capsys, "cluster", "status")
+    assert told["thin"] == [{"topic": "t", "partition": 1, "missing_replicas": 1}]
+    assert printed(capsys, "cluster", "rebalance")["refused"] == []
+    assert [len(nodes) for nodes in cluster.replicas.values()] == [3, 3, 3]
+    assert printed(capsys, "cluster", "status")["thin"] == []
+
+
+def test_a_partition_for_which_there_is_no_broker_stays_thin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.replicas[B] = [2, 3]
+    cluster.stop(1)
+    assert printed(capsys, "cluster", "rebalance", "--dry-run")["copied_bytes"] == 0
+    assert sorted(cluster.replicas[B]) == [2, 3]
+
+
+def test_a_leader_changes_while_its_partition_moves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move = 100
+    cluster.reassign({A: [4, 2, 3]})
+    assert run(["cluster", "transfer-leader", "t:0", "1"]) == Exit.USAGE
+    assert "no replica of t:0 that stays: 4,2,3 have" in capsys.readouterr().err
+    assert run(["cluster", "transfer-leader", "t:0", "3"]) == Exit.OK
+    assert ("reassign", {A: [3, 4, 2]}) in cluster.log
 
 
 # --- decommission
