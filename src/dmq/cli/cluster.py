@@ -3,7 +3,7 @@
 Owns the options and words of these commands. They use Kafka's own admin requests (`cluster_wire`),
 so they work with any Kafka cluster over plain connections. What a cluster looks like is gathered by
 `cluster_facts`, where replicas should go is decided by `plans`, moves are carried out by
-`cluster_moves`.
+`cluster_moves`, and brokers taken out by `cluster_farewell`.
 """
 
 import sys
@@ -14,11 +14,12 @@ import typer
 
 from dmq.cli import cluster_leaders
 from dmq.cli.cluster_facts import Cluster, as_json, gather
+from dmq.cli.cluster_farewell import TakingOut
 from dmq.cli.cluster_leaders import elect_preferred
-from dmq.cli.cluster_moves import Carried, Plan, await_farewell, carry_out
+from dmq.cli.cluster_moves import Carried, Plan, carry_out, time_over
 from dmq.cli.cluster_show import ids, show
 from dmq.cli.cluster_wire import ClusterWire, Where
-from dmq.cli.cluster_words import complain, confirm, outcomes_json
+from dmq.cli.cluster_words import broker_of, complain, confirm, outcomes_json
 from dmq.cli.command import command
 from dmq.cli.exits import CommandError, Exit, not_found, usage, worst
 from dmq.cli.output import Column, count_of, human_size
@@ -149,8 +150,8 @@ def rebalance(
         plan = rebalancing(cluster)
         if dry_run:
             return _show_plan(session, cluster, plan)
-        carried = _carry_out(session, wire, cluster, plan, at_once, timeout)
-        elected = elect_preferred(wire, None)
+        carried = carry_out(session, wire, cluster, plan, at_once=at_once, timeout_s=timeout)
+        elected = [] if carried.is_over else elect_preferred(wire, None)
     failed = [each for each in elected if each.code]
     if session.output.json:
         session.output.emit(_carried_json(carried) | {"elections": outcomes_json(elected)})
@@ -159,6 +160,8 @@ def rebalance(
         led = count_of(len(elected) - len(failed), "leader")
         session.output.say(f"{led} changed to the preferred replica")
     complain(session, failed)
+    if carried.is_over:
+        raise time_over(carried)
     return worst(len(carried.moved) or 1, len(carried.refused) + len(failed))
 
 
@@ -168,76 +171,55 @@ def rebalance(
     """
     dmq cluster decommission 3 --dry-run
     dmq cluster decommission 3 --yes
+    dmq cluster decommission 6 9
     """,
 )
 def decommission(
     session: Session,
-    node: Annotated[int, typer.Argument(metavar="ID", show_default=False, help="The broker.")],
+    brokers: Annotated[
+        list[str], typer.Argument(metavar="ID", show_default=False, help="The broker, or several.")
+    ],
     dry_run: DryRun = False,
     yes: Yes = False,
     at_once: AtOnce = AT_ONCE,
     timeout: Timeout = None,
 ) -> Exit:
-    """Take a broker out of the cluster: move all its replicas away, then forget it.
+    """Take brokers out of the cluster: move all their replicas away, then forget them.
 
-    It may be up or down. Interrupted, it can be called again and goes on where it was. The broker's
-    process ends by itself when the cluster has let it go.
+    They may be up or down. Interrupted, it can be called again and goes on where it was. A broker's
+    process ends by itself when the cluster has let it go. Several that leave are best named together:
+    then nothing moves from one of them to another.
     """
     from dmq.cli.plans import farewell
 
+    nodes = list(dict.fromkeys(map(broker_of, brokers)))
     with ClusterWire(session) as wire:
         cluster = gather(wire)
-        if node not in cluster.brokers:
-            raise not_found(f"There is no broker {node}", "See `dmq cluster status`.")
-        plan = farewell(cluster, node)
+        for node in nodes:
+            if node not in cluster.brokers:
+                raise not_found(f"There is no broker {node}", "See `dmq cluster status`.")
+        plan = farewell(cluster, nodes)
         if dry_run:
             return _show_plan(session, cluster, plan)
         if not yes:
             what = count_of(len(plan), "partition")
-            confirm(f"Move {what} away from broker {node} and forget it?", "Nothing was moved")
-        # A call before this one may have begun some of it.
-        begun = {(m.topic, m.partition): m.replicas for m in cluster.moves if node in m.removing}
-        carried = _carry_out(session, wire, cluster, plan, at_once, timeout, begun)
-        if not carried.refused:
-            if plan:
-                elect_preferred(wire, list(plan))
-            leaving = cluster.brokers[node]
-            if leaving.host is not None and leaving.port is not None:
-                wire.avoid((leaving.host, leaving.port))
-                wire.unregister(node)
-                await_farewell(session, wire, node, timeout)
-    is_gone = not carried.refused
+            who, them = ("broker", "it") if len(nodes) == 1 else ("brokers", "them")
+            question = f"Move {what} away from {who} {ids(nodes)} and forget {them}?"
+            confirm(question, "Nothing was moved")
+        taking = TakingOut(session, wire, nodes, at_once=at_once, timeout_s=timeout)
+        done = taking.run(cluster, plan)
     if session.output.json:
-        session.output.emit({"broker": node, "unregistered": is_gone} | _carried_json(carried))
+        one = {"broker": nodes[0]} if len(nodes) == 1 else {}
+        gone = {"brokers": nodes, "gone": done.gone, "unregistered": done.gone == nodes}
+        session.output.emit(one | gone | _carried_json(done.carried))
     else:
-        _say_carried(session, carried)
-        if is_gone:
+        _say_carried(session, done.carried)
+        for node in done.gone:
             rest = ", and its process ends" if cluster.brokers[node].is_up else ""
             session.output.say(f"Broker {node} is no longer part of the cluster{rest}")
-    return worst(len(carried.moved), len(carried.refused))
-
-
-def _carry_out(
-    session: Session,
-    wire: ClusterWire,
-    cluster: Cluster,
-    plan: Plan,
-    at_once: int,
-    timeout_s: float | None,
-    begun: Plan | None = None,
-) -> Carried:
-    before = {each.where: each.replicas for each in cluster.partitions}
-    if any(len(before[where]) == 1 for where in plan):
-        session.output.note(
-            "partitions with a single replica need their old and their new broker while they move"
-        )
-    try:
-        return carry_out(
-            session, wire, cluster, plan, at_once=at_once, timeout_s=timeout_s, begun=begun
-        )
-    except KeyboardInterrupt:
-        session.output.note("moves that began go on by themselves: see `dmq cluster status`")
-        raise
+    if done.error is not None:
+        raise done.error
+    return worst(len(done.carried.moved), len(done.carried.refused))
 
 
 def _show_plan(session: Session, cluster: Cluster, plan: Plan) -> Exit:
@@ -292,5 +274,6 @@ def _say_carried(session: Session, carried: Carried) -> None:
 def _carried_json(carried: Carried) -> dict[str, Any]:
     return {
         "moved": [{"topic": topic, "partition": index} for topic, index in carried.moved],
+        "moving": [{"topic": topic, "partition": index} for topic, index in carried.moving],
         "refused": outcomes_json(carried.refused),
     }

@@ -13,7 +13,7 @@ import typer
 from dmq.cli.cluster_facts import gather
 from dmq.cli.cluster_show import ids
 from dmq.cli.cluster_wire import PREFERRED, ClusterWire, Outcome, Where
-from dmq.cli.cluster_words import complain, no_partition, outcomes_json, partition_of
+from dmq.cli.cluster_words import broker_of, complain, no_partition, outcomes_json, partition_of
 from dmq.cli.command import command
 from dmq.cli.exits import CommandError, Exit, usage, worst
 from dmq.cli.output import count_of
@@ -39,12 +39,12 @@ def transfer_leader(
     partition: Annotated[
         str, typer.Argument(metavar="TOPIC:PARTITION", show_default=False, help="Which one.")
     ],
-    node: Annotated[
-        int, typer.Argument(metavar="BROKER", show_default=False, help="Who shall lead it.")
+    broker: Annotated[
+        str, typer.Argument(metavar="BROKER", show_default=False, help="Who shall lead it.")
     ],
 ) -> Exit:
     """Let another replica lead a partition, and prefer it from now on."""
-    where = partition_of(partition)
+    where, node = partition_of(partition), broker_of(broker)
     with ClusterWire(session) as wire:
         cluster = gather(wire, disks=False)
         found = cluster.partition(where)
@@ -56,6 +56,11 @@ def transfer_leader(
             raise usage(
                 f"Broker {node} has no replica of {partition}{stays}: {ids(staying)} have",
                 "`dmq cluster rebalance` and Kafka's reassignments give brokers replicas.",
+            )
+        if not cluster.brokers[node].is_up:
+            raise CommandError(
+                f"Broker {node} is down, and who is down can't lead {partition}",
+                hint="Start it first.",
             )
         if node not in found.isr:
             raise CommandError(

@@ -30,6 +30,10 @@ class Carried:
 
     moved: list[Where] = field(default_factory=list)
     refused: list[Outcome] = field(default_factory=list)
+    moving: list[Where] = field(default_factory=list)
+    """Under way when the time was over."""
+    is_over: bool = False
+    """The time, before everything was moved."""
 
 
 def carry_out(
@@ -43,11 +47,36 @@ def carry_out(
     begun: Plan | None = None,
 ) -> Carried:
     """Move everything in a plan for `cluster`, `at_once` partitions at a time, and wait for what was
-    `begun` before too. Raises CommandError when the time is over; what was begun goes on."""
+    `begun` before too. When the time is over, what was begun goes on."""
+    _warn_of_single_ones(session, cluster, plan)
+    try:
+        return _carry_out(session, wire, cluster, plan, at_once, timeout_s, begun or {})
+    except KeyboardInterrupt:
+        session.output.note("moves that began go on by themselves: see `dmq cluster status`")
+        raise
+
+
+def _warn_of_single_ones(session: Session, cluster: Cluster, plan: Plan) -> None:
+    placed = cluster.placed
+    if any(len(placed[where]) == 1 for where in plan):
+        session.output.note(
+            "partitions with a single replica need their old and their new broker while they move"
+        )
+
+
+def _carry_out(
+    session: Session,
+    wire: ClusterWire,
+    cluster: Cluster,
+    plan: Plan,
+    at_once: int,
+    timeout_s: float | None,
+    begun: Plan,
+) -> Carried:
     carried = Carried()
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     waiting = dict(plan)
-    under_way = dict(begun or {})
+    under_way = dict(begun)
     copies = CopyWatch(wire, cluster, waiting | under_way)
     thin = cluster.thin
     with session.output.gauge("moving") as gauge:
@@ -64,10 +93,21 @@ def carry_out(
                 copies.arrived(where)
             has_grown = copies.look(under_way)
             _show(gauge, copies, len(carried.moved), len(waiting) + len(under_way))
+            if watch.is_over and (waiting or under_way):
+                carried.is_over, carried.moving = True, list(under_way)
+                break
             watch.look(bool(arrived or free or has_grown), under_way)
             if under_way and not arrived:
                 time.sleep(LOOK_AGAIN_S)
     return carried
+
+
+def time_over(carried: Carried) -> CommandError:
+    """The end of a command that did not wait for the last move."""
+    return CommandError(
+        f"{count_of(len(carried.moving), 'partition')} still moving when the time was over",
+        hint="They go on by themselves: see `dmq cluster status`, or call this again.",
+    )
 
 
 def await_farewell(session: Session, wire: ClusterWire, node: int, timeout_s: float | None) -> None:
@@ -129,13 +169,12 @@ class _Watch:
         self._last = time.monotonic()
         self._has_told = False
 
+    @property
+    def is_over(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
     def look(self, has_news: bool, under_way: Mapping[Where, Sequence[int]]) -> None:
         now = time.monotonic()
-        if self._deadline is not None and now > self._deadline:
-            raise CommandError(
-                f"{count_of(len(under_way), 'partition')} still moving when the time was over",
-                hint="They go on by themselves: see `dmq cluster status`, or call this again.",
-            )
         if has_news:
             self._last, self._has_told = now, False
         elif now - self._last > QUIET_S and not self._has_told:

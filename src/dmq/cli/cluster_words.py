@@ -17,6 +17,13 @@ def partition_of(text: str) -> Where:
     return topic, int(number)
 
 
+def broker_of(text: str) -> int:
+    """A broker's number."""
+    if not text.isdecimal():
+        raise usage(f"{text!r} is no broker", "Write its number, as `dmq cluster status` shows it.")
+    return int(text)
+
+
 def no_partition(cluster: Cluster, where: Where) -> CommandError:
     """A partition that does not exist."""
     topic, index = where

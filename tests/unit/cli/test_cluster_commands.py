@@ -8,7 +8,7 @@ import pytest
 from unit.cli.fake_cluster import SIZE, FakeCluster
 
 from dmq.cli.app import run
-from dmq.cli.exits import Exit
+from dmq.cli.exits import CommandError, Exit
 from dmq.errors import ErrorCode
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
@@ -361,6 +361,101 @@ def test_a_broker_whose_replicas_do_not_all_move_is_not_forgotten(
     assert 2 in cluster.registered
 
 
+def test_replicas_that_somebody_else_moves_to_a_leaving_broker_move_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=5)
+    cluster.looks_per_move = 4
+    nothing: Callable[[], None] = lambda: None  # noqa: E731
+    cluster.meanwhile = [nothing, begun(cluster, [1, 2, 3])]
+    told = printed(capsys, "cluster", "decommission", "2", "--yes")
+    assert told["unregistered"]
+    assert all(2 not in nodes and len(nodes) == 3 for nodes in cluster.replicas.values())
+    assert len([entry for entry in cluster.log if entry[0] == "unregister"]) == 1
+
+
+def test_a_farewell_that_is_refused_because_of_new_replicas_has_another_round(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=5)
+    asked, unregister = [0], cluster.unregister
+
+    def too_early(node: int) -> None:
+        asked[0] += 1
+        if asked[0] == 1:
+            cluster.reassign({A: [1, 2, 3]})
+        unregister(node)
+
+    monkeypatch.setattr(cluster, "unregister", too_early)
+    assert printed(capsys, "cluster", "decommission", "2", "--yes")["gone"] == [2]
+    assert asked == [2]
+    assert all(2 not in nodes for nodes in cluster.replicas.values())
+
+
+def test_who_is_worked_against_gives_up_one_day(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=5)
+
+    def refill(node: int) -> None:
+        cluster.reassign({A: [1, node, 3]})
+        raise CommandError("it has replicas")
+
+    monkeypatch.setattr(cluster, "unregister", refill)
+    assert run(["cluster", "decommission", "2", "--yes"]) == Exit.FAILURE
+    told = capsys.readouterr().err
+    assert "Broker 2 has 1 replica again" in told
+    assert "call this again" in told
+
+
+def test_several_brokers_leave_and_get_nothing_from_each_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=5)
+    told = printed(capsys, "cluster", "decommission", "2", "4", "--yes")
+    assert (told["brokers"], told["gone"], told["unregistered"]) == ([2, 4], [2, 4], True)
+    targets = [entry[1] for entry in cluster.log if entry[0] == "reassign"]
+    assert all(4 not in after for batch in targets for after in batch.values())
+    assert all(sorted(nodes) == [1, 3, 5] for nodes in cluster.replicas.values())
+    assert cluster.registered == [1, 3, 5]
+
+
+def test_a_broker_that_somebody_else_empties_gets_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=6)
+    cluster.replicas[("v", 0)], cluster.leaders[("v", 0)] = [5], 5
+    cluster.looks_per_move = 100
+    cluster.reassign({("v", 0): [6]})
+    plan = printed(capsys, "cluster", "decommission", "2", "--dry-run")
+    assert all(5 not in move["new_replicas"] for move in plan["moves"])
+    cluster.stop(4)
+    cluster.stop(6)
+    plan = printed(capsys, "cluster", "decommission", "2", "--dry-run")
+    assert all(5 in move["new_replicas"] for move in plan["moves"]), "but if there is no other"
+
+
+def test_what_has_moved_is_told_to_programs_when_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move = 10**9
+    words = ("cluster", "decommission", "2", "--yes", "--timeout", "0", "--at-once", "1")
+    told = printed(capsys, *words, code=Exit.FAILURE)
+    assert (told["unregistered"], told["moved"], len(told["moving"])) == (False, [], 1)
+    told = printed(capsys, "cluster", "rebalance", "--timeout", "0", code=Exit.FAILURE)
+    assert told["moved"] == []
+
+
+@pytest.mark.parametrize("words", [["decommission", "x"], ["transfer-leader", "t:0", "x"]])
+def test_what_is_no_number_is_no_broker(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three(monkeypatch)
+    assert run(["cluster", *words]) == Exit.USAGE
+    assert "'x' is no broker. Write its number" in capsys.readouterr().err
+
+
 # --- leaders
 
 
@@ -382,7 +477,7 @@ def test_another_leader(
         ("v:0", "1", Exit.NOT_FOUND, "no topic 'v'"),
         ("t", "1", Exit.USAGE, "TOPIC:PARTITION"),
         ("t:x", "1", Exit.USAGE, "TOPIC:PARTITION"),
-        ("t:0", "3", Exit.FAILURE, "not in sync"),
+        ("t:0", "3", Exit.FAILURE, "Broker 3 is down"),
     ],
 )
 def test_leaders_that_can_not_be(
