@@ -24,7 +24,7 @@ from dmq.cli.command import command
 from dmq.cli.exits import CommandError, Exit, not_found, usage, worst
 from dmq.cli.output import Column, count_of, human_size
 from dmq.cli.plain_help import PlainGroup
-from dmq.cli.session import Session
+from dmq.cli.session import Session, no_metadata_leader
 
 app = typer.Typer(
     cls=PlainGroup,
@@ -38,6 +38,8 @@ app.registered_commands += cluster_leaders.app.registered_commands
 AT_ONCE = 20
 """Partitions that move at the same time unless something else is said."""
 WATCH_S = 2.0
+ELECTION_S = 5.0
+"""How long the metadata may be without a leader: they elect one within a second, if they can."""
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, change nothing.")]
 AtOnce = Annotated[
@@ -146,7 +148,7 @@ def rebalance(
             "Use --at-once to let fewer partitions move at a time.",
         )
     with ClusterWire(session) as wire:
-        cluster = gather(wire)
+        cluster = _changeable(wire)
         plan = rebalancing(cluster)
         if dry_run:
             return _show_plan(session, cluster, plan)
@@ -194,7 +196,7 @@ def decommission(
 
     nodes = list(dict.fromkeys(map(broker_of, brokers)))
     with ClusterWire(session) as wire:
-        cluster = gather(wire)
+        cluster = _changeable(wire)
         for node in nodes:
             if node not in cluster.brokers:
                 raise not_found(f"There is no broker {node}", "See `dmq cluster status`.")
@@ -220,6 +222,16 @@ def decommission(
     if done.error is not None:
         raise done.error
     return worst(len(done.carried.moved), len(done.carried.refused))
+
+
+def _changeable(wire: ClusterWire) -> Cluster:
+    """A cluster that takes orders. Raises CommandError if it does not come to have a leader."""
+    deadline = time.monotonic() + ELECTION_S
+    while (cluster := gather(wire)).is_headless:
+        if time.monotonic() > deadline:
+            raise no_metadata_leader()
+        time.sleep(0.2)
+    return cluster
 
 
 def _show_plan(session: Session, cluster: Cluster, plan: Plan) -> Exit:

@@ -105,12 +105,16 @@ class QuorumMember:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Who keeps the metadata."""
+    """Who keeps the metadata. Without a leader (-1) nobody tells of the members."""
 
     leader: int
     leader_epoch: int
     high_watermark: int
     members: list[QuorumMember]
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader >= 0
 
     @property
     def voters(self) -> list[int]:
@@ -179,8 +183,16 @@ class Cluster:
 
     @property
     def is_healthy(self) -> bool:
-        """Every broker is up and every partition has all its copies and a leader."""
-        return not (self.down or self.leaderless or self.under_replicated or self.thin)
+        """Every broker is up, the metadata have a leader, and every partition has all its copies and
+        one, too."""
+        return not (
+            self.is_headless or self.down or self.leaderless or self.under_replicated or self.thin
+        )
+
+    @property
+    def is_headless(self) -> bool:
+        """Nobody leads the metadata: nothing can be changed."""
+        return self.quorum is not None and not self.quorum.has_leader
 
     def partition(self, where: Where) -> Partition | None:
         """The partition, if it exists."""
@@ -343,26 +355,18 @@ def _quorum(told: Any | None) -> Quorum | None:
         QuorumMember(each.replica_id, is_voter, each.log_end_offset, end - each.log_end_offset)
         for each, is_voter in copies
     ]
+    if told.error_code:
+        return Quorum(-1, -1, -1, [])
     return Quorum(told.leader_id, told.leader_epoch, told.high_watermark, members)
 
 
 def as_json(cluster: Cluster) -> dict[str, Any]:
     """The stable schema of `dmq cluster status --json`."""
-    quorum = cluster.quorum
     return {
         "cluster_id": cluster.cluster_id,
         "healthy": cluster.is_healthy,
         "brokers": [_broker_json(broker) for broker in cluster.brokers.values()],
-        "metadata": None
-        if quorum is None
-        else {
-            "leader": quorum.leader if quorum.leader >= 0 else None,
-            "leader_epoch": quorum.leader_epoch,
-            "high_watermark": quorum.high_watermark,
-            "voters": quorum.voters,
-            "observers": sorted(m.node for m in quorum.members if not m.is_voter),
-            "lag": {str(m.node): m.lag for m in sorted(quorum.members, key=lambda m: m.node)},
-        },
+        "metadata": None if cluster.quorum is None else _quorum_json(cluster.quorum),
         "topics": cluster.topic_count,
         "partitions": len(cluster.partitions),
         "leaderless": [each.as_json() for each in cluster.leaderless],
@@ -373,6 +377,22 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         ],
         "not_led_by_preferred": len(cluster.not_preferred),
         "moving": [move_json(move, cluster.copies(move)) for move in cluster.moves],
+    }
+
+
+def _quorum_json(quorum: Quorum) -> dict[str, Any]:
+    """What nobody tells is null."""
+    has_leader = quorum.has_leader
+    return {
+        "has_leader": has_leader,
+        "leader": quorum.leader if has_leader else None,
+        "leader_epoch": quorum.leader_epoch if has_leader else None,
+        "high_watermark": quorum.high_watermark if has_leader else None,
+        "voters": quorum.voters if has_leader else None,
+        "observers": sorted(m.node for m in quorum.members if not m.is_voter)
+        if has_leader
+        else None,
+        "lag": {str(m.node): m.lag for m in sorted(quorum.members, key=lambda m: m.node)},
     }
 
 

@@ -19,7 +19,7 @@ def show(output: Output, cluster: Cluster, *, all_of_them: bool) -> None:
     output.say(f"  {_counts(cluster)}")
     for problem in problems(cluster):
         output.say(f"  {problem}")
-    if cluster.quorum is not None:
+    if cluster.quorum is not None and cluster.quorum.has_leader:
         output.say(f"  {_quorum(cluster.quorum)}")
     output.table(
         [
@@ -52,6 +52,8 @@ def verdict(cluster: Cluster) -> str:
 def problems(cluster: Cluster) -> list[str]:
     """A sentence for each kind of trouble."""
     told = []
+    if cluster.is_headless:
+        told.append(_headless(cluster))
     if cluster.down:
         nodes = ", ".join(str(broker.node) for broker in cluster.down)
         told.append(f"{count_of(len(cluster.down), 'broker')} down: {nodes}")
@@ -69,6 +71,15 @@ def problems(cluster: Cluster) -> list[str]:
             " (`dmq cluster elect --preferred`)"
         )
     return told
+
+
+def _headless(cluster: Cluster) -> str:
+    down = f" ({ids(broker.node for broker in cluster.down)})" if cluster.down else ""
+    return (
+        "the metadata have no leader: topics, settings and replicas can't be changed. Start the"
+        f" brokers that are down{down}; if their disks are lost, see `dmq serve --accept-lost`"
+        " and docs/CLUSTER.md"
+    )
 
 
 def _thin(thin: Mapping[Where, int]) -> str:
@@ -92,11 +103,10 @@ def _counts(cluster: Cluster) -> str:
 
 
 def _quorum(quorum: Quorum) -> str:
-    leader = f"led by {quorum.leader}" if quorum.leader >= 0 else "without a leader"
     behind = [f"{each.node} by {each.lag}" for each in quorum.members if each.lag > 0]
     lag = f", behind: {', '.join(behind)}" if behind else ""
     return (
-        f"metadata {leader} (epoch {quorum.leader_epoch}), voters {ids(quorum.voters)},"
+        f"metadata led by {quorum.leader} (epoch {quorum.leader_epoch}), voters {ids(quorum.voters)},"
         f" committed to {quorum.high_watermark}{lag}"
     )
 
@@ -121,6 +131,8 @@ def _part(quorum: Quorum | None, node: int) -> str | None:
     """What a broker is to the metadata log."""
     if quorum is None:
         return None
+    if not quorum.has_leader:
+        return "?"
     if node == quorum.leader:
         return "leader"
     return next(

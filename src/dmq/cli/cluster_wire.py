@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 from dmq.cli.exits import CommandError, Exit
 from dmq.cli.raw import Exchange, versions_of
-from dmq.cli.session import REQUEST_TIMEOUT_S, Session, addresses, unreachable
+from dmq.cli.session import (
+    REQUEST_TIMEOUT_S,
+    Session,
+    addresses,
+    no_metadata_leader,
+    unreachable,
+)
 from dmq.errors import ErrorCode, ProtocolError
 from dmq.types import METADATA_TOPIC
 from dmq.wire import registry
@@ -202,7 +208,8 @@ class ClusterWire:
         return response
 
     def quorum(self) -> Any | None:
-        """The metadata log's part of the DescribeQuorum response; None if there is nobody to tell."""
+        """The metadata log's part of the DescribeQuorum response, without a leader if there is none;
+        None if nothing is told of it."""
         from dmq.wire.messages.k55_describe_quorum import (
             DescribeQuorumRequest,
             PartitionData,
@@ -216,7 +223,7 @@ class ClusterWire:
         if response.error_code or not response.topics:
             return None
         partition = response.topics[0].partitions[0]
-        return None if partition.error_code else partition
+        return partition if partition.error_code in _NOBODY_LEADS else None
 
     def moves(self) -> list[Move]:
         """Moves of replicas that are under way; none on a cluster that can't move any."""
@@ -331,6 +338,13 @@ def _by_topic(wanted: Iterable[Where]) -> Iterator[tuple[str, list[Where]]]:
         yield name, list(those)
 
 
+_NOBODY_LEADS = (
+    ErrorCode.NONE,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NETWORK_EXCEPTION,  # Who led last does not answer.
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 _NOT_FOUND = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -339,6 +353,8 @@ def _check(doing: str, response: Any) -> None:
     code = response.error_code
     if not code:
         return
+    if code == ErrorCode.NOT_CONTROLLER:
+        raise no_metadata_leader()
     why = getattr(response, "error_message", None) or error_name(code)
     raise CommandError(
         f"{doing} failed: {why}", code=Exit.NOT_FOUND if code in _NOT_FOUND else Exit.FAILURE

@@ -6,7 +6,12 @@ from typing import Any
 from dmq.cli.cluster_facts import Cluster
 from dmq.cli.cluster_wire import Outcome, Where, error_name
 from dmq.cli.exits import CommandError, not_found, usage
-from dmq.cli.session import Session
+from dmq.cli.output import count_of
+from dmq.cli.session import LOOK_AT_STATUS, NO_METADATA_LEADER, Session
+from dmq.errors import ErrorCode
+
+COMPLAINTS_MAX = 5
+"""Partitions that failed are told one by one up to here; the rest are counted."""
 
 
 def partition_of(text: str) -> Where:
@@ -43,9 +48,17 @@ def confirm(question: str, otherwise: str) -> None:
 
 
 def complain(session: Session, failed: list[Outcome]) -> None:
-    """A sentence for each partition that failed."""
-    for each in failed:
+    """A sentence for each of the first partitions that failed; one for all if there is nobody to take
+    an order."""
+    orphans = [each for each in failed if each.code == ErrorCode.NOT_CONTROLLER]
+    if orphans:
+        those = count_of(len(orphans), "partition")
+        session.output.error(f"{those}: {NO_METADATA_LEADER}", LOOK_AT_STATUS)
+    others = [each for each in failed if each not in orphans]
+    for each in others[:COMPLAINTS_MAX]:
         session.output.error(f"{each.topic}:{each.partition}: {each.message or each.name}")
+    if len(others) > COMPLAINTS_MAX:
+        session.output.error(f"… and {len(others) - COMPLAINTS_MAX:,} more")
 
 
 def outcomes_json(outcomes: list[Outcome]) -> list[dict[str, Any]]:

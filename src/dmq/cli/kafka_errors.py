@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from dmq.cli.exits import CommandError, Exit
-from dmq.cli.session import Session
+from dmq.cli.session import LOOK_AT_STATUS, NO_METADATA_LEADER, Session
 
 T = TypeVar("T")
 
@@ -37,6 +37,7 @@ _HINTS = {
     KafkaError.TOPIC_ALREADY_EXISTS: "Add --if-not-exists to accept that.",
     KafkaError.INVALID_REPLICATION_FACTOR: "Ask for at most as many replicas as there are brokers.",
     KafkaError.INVALID_CONFIG: "See `dmq config list` for settings and their values.",
+    KafkaError.NOT_CONTROLLER: LOOK_AT_STATUS,
     KafkaError.MSG_SIZE_TOO_LARGE: "`dmq topic alter TOPIC -c max.message.bytes=…` allows more.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Log in with --client-config, or ask for access.",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Log in with --client-config, or ask for access.",
@@ -62,6 +63,8 @@ def exit_code(error: KafkaError) -> Exit:
 
 def sentence(error: KafkaError) -> str:
     """Kafka's reason, without librdkafka's markers."""
+    if error.code() == KafkaError.NOT_CONTROLLER:
+        return NO_METADATA_LEADER
     text = error.str() or error.name()
     return text.removeprefix("Local: ").removeprefix("Broker: ")
 

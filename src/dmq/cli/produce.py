@@ -31,6 +31,8 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS = ("0", "1", "all")
 _BAD_LINES_SHOWN = 10
+_PARTITIONS_SHOWN = 5
+_METADATA_S = 5.0
 _POLL_EVERY = 1000
 _POLL_EVERY_S = 0.5
 """Records, and for slow input seconds, between two looks at librdkafka's answers."""
@@ -235,6 +237,10 @@ class Run:
         self._is_typed = is_typed
         """Somebody types the records: a progress line would run into theirs."""
         self._unanswered = 0
+        self._silent: set[int] = set()
+        """Partitions whose records were answered by nobody; -1 if none was chosen yet."""
+        self._leaderless: list[int] = []
+        """Those of them that have no leader, as the metadata say."""
         self._tally = Tally()
         self._progress: Progress
         self._shown = (0, 0)
@@ -253,6 +259,8 @@ class Run:
             except KeyboardInterrupt:
                 interrupted = True
                 self._flush(producer, _INTERRUPT_FLUSH_S)
+        if self._silent:
+            self._leaderless = _leaderless(producer, self._topic, self._silent)
         self._report(time.monotonic() - started)
         return Exit.INTERRUPTED if interrupted else self._exit_code()
 
@@ -310,6 +318,8 @@ class Run:
     def _delivered(self, error: "KafkaError | None", message: "Message[Any, Any]") -> None:
         if error is not None:
             self._refused(error)
+            if error.code() == error._MSG_TIMED_OUT:
+                self._silent.add(-1 if (silent := message.partition()) is None else silent)
             return
         tally = self._tally
         size_bytes = len(message) + len(message.key() or b"")
@@ -337,7 +347,7 @@ class Run:
         from dmq.cli.kafka_errors import exit_code
 
         code = Exit.FAILURE
-        if self._tally.refused:
+        if self._tally.refused and not self._leaderless:
             code = exit_code(KafkaError(self._tally.refused.most_common(1)[0][0][0]))
         return worst(self._tally.delivered, self._tally.failed, code)
 
@@ -375,7 +385,10 @@ class Run:
             error = KafkaError(code, reason)
             last = self._session.last_words() if code < 0 else ""
             why = sentence(error) + (f" ({last})" if last else "")
-            self._session.output.error(f"{count_of(count, 'record')} failed: {why}", hint_of(error))
+            hint = hint_of(error)
+            if code == KafkaError._MSG_TIMED_OUT and self._leaderless:
+                why, hint = _no_leader(self._topic, self._leaderless)
+            self._session.output.error(f"{count_of(count, 'record')} failed: {why}", hint)
 
     def _json(self, seconds: float) -> dict[str, Any]:
         tally = self._tally
@@ -401,6 +414,28 @@ class Run:
             ],
             "bad_records": {"count": tally.bad_count, "first": tally.bad_lines},
         }
+
+
+def _leaderless(producer: "Producer", topic: str, among: set[int]) -> list[int]:
+    """Those of the partitions that have no leader; -1 stands for any. None if nobody tells."""
+    from confluent_kafka import KafkaException
+
+    try:
+        told = producer.list_topics(topic, timeout=_METADATA_S).topics.get(topic)
+    except KafkaException:
+        return []
+    partitions = {} if told is None else told.partitions
+    found = [index for index, each in sorted(partitions.items()) if each.leader < 0]
+    return found if -1 in among else [index for index in found if index in among]
+
+
+def _no_leader(topic: str, partitions: list[int]) -> tuple[str, str]:
+    """Why nobody answered, and what to do."""
+    names = ", ".join(f"{topic}:{index}" for index in partitions[:_PARTITIONS_SHOWN])
+    rest = len(partitions) - _PARTITIONS_SHOWN
+    names += f" and {rest:,} more" if rest > 0 else ""
+    verb = "has" if len(partitions) == 1 else "have"
+    return f"{names} {verb} no leader", "See `dmq cluster status`: brokers that are down have it."
 
 
 def _wait_until(producer: "Producer", moment: float) -> None:

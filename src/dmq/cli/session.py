@@ -118,6 +118,15 @@ class _LastLines(logging.Handler):
         return self.lines[-1].rpartition("]: ")[2] if self.lines else ""
 
 
+NO_METADATA_LEADER = "The cluster's metadata have no leader, so nothing can be changed"
+LOOK_AT_STATUS = "See `dmq cluster status`: too few of the brokers that vote on them are up."
+
+
+def no_metadata_leader() -> CommandError:
+    """Somebody answers, but nobody can order anything."""
+    return CommandError(NO_METADATA_LEADER, hint=LOOK_AT_STATUS)
+
+
 def unreachable(where: str, why: str = "") -> CommandError:
     """Nobody answers."""
     return CommandError(

@@ -40,6 +40,8 @@ class FakeCluster:
         self.replicas = {where: list(nodes) for where, nodes in placed.items()}
         self.leaders = {where: nodes[0] for where, nodes in placed.items()}
         self.looks_per_move = 1
+        self.is_headless = False
+        """Nobody leads the metadata."""
         self.mute: set[int] = set()
         """Those that don't tell of their disks."""
         self.orders: dict[Where, tuple[ErrorCode, str]] = {}
@@ -120,6 +122,9 @@ class FakeCluster:
         )
 
     def quorum(self) -> ResponsePartitionData:
+        if self.is_headless:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            return ResponsePartitionData(0, code, "nobody", -1, -1, -1, [], observers=[])
         copies = [ReplicaState(node, log_end_offset=50 - node) for node in self.registered]
         return ResponsePartitionData(
             0, 0, None, self.registered[0], 3, 48, copies[:3], observers=copies[3:]
@@ -240,6 +245,7 @@ class FakeCluster:
         """Be what the commands reach."""
         for module in ("cluster", "cluster_leaders", "partition"):
             monkeypatch.setattr(f"dmq.cli.{module}.ClusterWire", lambda session: self)
+        monkeypatch.setattr("dmq.cli.cluster.ELECTION_S", 0.0)
         monkeypatch.setattr("dmq.cli.cluster_moves.LOOK_AGAIN_S", 0.0)
         monkeypatch.setattr("dmq.cli.cluster_copies.ASK_EACH_S", 0.0)
         return self

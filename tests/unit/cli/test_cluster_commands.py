@@ -106,6 +106,54 @@ def test_moves_are_shown_with_what_they_have_copied(
     assert (move["copied_bytes"], move["total_bytes"]) == (None, 2 * SIZE)
 
 
+def test_metadata_without_a_leader_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.stop(2)
+    cluster.is_headless = True
+    assert run(["cluster", "status", "--check"]) == Exit.FAILURE
+    lines = capsys.readouterr().out.splitlines()
+    [told] = [line for line in lines if "the metadata have no leader" in line]
+    assert "Start the brokers that are down (2)" in told
+    assert "--accept-lost" in told
+    row = next(line for line in lines if "h:9001" in line)
+    assert row.split()[4] == "?"
+    metadata = printed(capsys, "cluster", "status")["metadata"]
+    assert (metadata["has_leader"], metadata["leader"], metadata["voters"]) == (False, None, None)
+
+
+@pytest.mark.parametrize("words", [["rebalance"], ["decommission", "2", "--yes"]])
+def test_nothing_is_planned_that_nobody_could_order(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.is_headless = True
+    assert run(["cluster", *words]) == Exit.FAILURE
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "error: The cluster's metadata have no leader, so nothing can be changed."
+    )
+    assert "dmq cluster status" in told
+    assert not any(entry[0] in ("reassign", "elect") for entry in cluster.log)
+
+
+def test_one_reason_is_told_once_and_many_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placed = {("t", index): [1, 2, 3] for index in range(20)}
+    cluster = FakeCluster(4, placed).serve(monkeypatch)
+    cluster.refuses = dict.fromkeys(placed, ErrorCode.REASSIGNMENT_IN_PROGRESS)
+    assert run(["cluster", "rebalance"]) != Exit.OK
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if line.endswith(": no.")]) == 5
+    assert lines[-1].endswith("more.")
+    cluster.refuses = dict.fromkeys(placed, ErrorCode.NOT_CONTROLLER)
+    assert run(["cluster", "rebalance"]) != Exit.OK
+    [line] = capsys.readouterr().err.splitlines()
+    assert "metadata have no leader" in line
+
+
 # --- rebalance
 
 
