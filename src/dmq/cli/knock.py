@@ -11,6 +11,7 @@ import time
 
 CONNECT_TIMEOUT_S = 5.0
 """How long an address may take to accept a connection and, if asked, to answer."""
+HANGS_UP = "takes the connection and hangs up: is it a peer port, and not that of clients?"
 
 _CORRELATION_ID = 0x646D71
 _QUESTION = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
@@ -35,8 +36,10 @@ def _ask(connection: socket.socket, deadline: float) -> str:
             connection.settimeout(max(0.1, deadline - time.monotonic()))
             piece = connection.recv(8 - len(answer))
             if not piece:
-                return "takes the connection and hangs up"
+                return HANGS_UP
             answer += piece
+    except ConnectionResetError:
+        return HANGS_UP
     except TimeoutError:
         return "takes the connection but does not answer"
     size, correlation_id = struct.unpack(">ii", answer)

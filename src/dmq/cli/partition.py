@@ -72,7 +72,9 @@ def recover(
     The last resort: what only the brokers have that are gone is lost, acknowledged records too. While
     there is hope that they come back with their disks, wait for them: then nothing is lost.
     """
-    if (partition is None) is not everything:
+    if partition is not None and everything:
+        raise usage(f"{partition} and --all contradict each other", "Give one of them.")
+    if partition is None and not everything:
         raise usage("Which partition?", "Name one, TOPIC:PARTITION, or say --all.")
     return _recover_all(session, yes) if partition is None else _recover(session, partition, yes)
 
@@ -82,8 +84,7 @@ def _recover_all(session: Session, yes: bool) -> Exit:
     with ClusterWire(session) as wire:
         cluster = gather(wire)
         lost = [each for each in cluster.leaderless if not _down(cluster, each)]
-        for each in lost:
-            _tell_the_price(session, cluster, each)
+        _tell_the_price_of_all(session, cluster, lost)
         if lost and not yes:
             names = count_of(len(lost), "partition")
             confirm(f"Recover {names} from what is left?", "Nothing was changed")
@@ -176,6 +177,21 @@ def _tell_the_price(session: Session, cluster: Cluster, found: Partition) -> Non
         )
     else:
         note("A disk of it was lost or damaged: records that only this one had are lost for ever.")
+
+
+def _tell_the_price_of_all(session: Session, cluster: Cluster, lost: list[Partition]) -> None:
+    """A line for each; the price is the same for all."""
+    for each in lost:
+        sizes = [
+            f"{human_size(size)} on broker {node}"
+            for node in each.replicas
+            if (size := cluster.size(each.where, [node])) is not None
+        ]
+        session.output.note(f"{each.name} has no leader: {', '.join(sizes) or 'no sizes known'}")
+    if lost:
+        session.output.note(
+            "A disk of each was lost or damaged: records that only this one had are lost for ever."
+        )
 
 
 def _down(cluster: Cluster, found: Partition) -> list[int]:

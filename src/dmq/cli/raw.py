@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, cast
 
-from dmq.cli.knock import CONNECT_TIMEOUT_S
+from dmq.cli.knock import CONNECT_TIMEOUT_S, HANGS_UP
 from dmq.errors import ProtocolError
 from dmq.wire import registry
 from dmq.wire.messages.k18_api_versions import ApiVersionsRequest
@@ -83,7 +83,10 @@ def api_versions(host: str, port: int) -> dict[int, tuple[int, int]]:
 def versions_of(exchange: Exchange) -> dict[int, tuple[int, int]]:
     """API key → lowest and highest version. Raises OSError or ProtocolError."""
     # Version 0 is understood by every broker there ever was.
-    response = exchange.ask(API_VERSIONS, 0, ApiVersionsRequest())
+    try:
+        response = exchange.ask(API_VERSIONS, 0, ApiVersionsRequest())
+    except ConnectionResetError as error:
+        raise ConnectionResetError(HANGS_UP) from error
     if response.error_code:
         raise ProtocolError(f"ApiVersions was refused with error {response.error_code}")
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}

@@ -36,6 +36,8 @@ Names = Annotated[
     list[str],
     typer.Argument(metavar="TOPIC", show_default=False, autocompletion=topic_names),
 ]
+_MIN_IN_SYNC = "min.insync.replicas"
+
 NewNames = Annotated[list[str], typer.Argument(metavar="TOPIC", show_default=False)]
 Configs = Annotated[
     list[str] | None,
@@ -93,6 +95,8 @@ def create(
         )
         for name in dict.fromkeys(names)
     ]
+    if replicas is not None:
+        _warn_of_writes(session, settings, replicas)
     if replicas == 2:
         session.output.warn(
             "with two replicas every write needs both brokers, so one that is down stops them;"
@@ -107,6 +111,16 @@ def create(
     )
     fine = {KafkaError.TOPIC_ALREADY_EXISTS: "exists"} if if_not_exists else {}
     return _report(session, futures, "would be created" if dry_run else "created", fine)
+
+
+def _warn_of_writes(session: Session, settings: Mapping[str, str], replicas: int) -> None:
+    """More copies than there are: no write with acks=all would ever be answered."""
+    wanted = settings.get(_MIN_IN_SYNC, "")
+    if wanted.isdecimal() and int(wanted) > replicas:
+        session.output.warn(
+            f"{_MIN_IN_SYNC}={wanted} is more than the {count_of(replicas, 'replica')} of a"
+            " partition: writes with acks=all are refused"
+        )
 
 
 @command(app, "list", "dmq topic list\ndmq topic list --internal --json")
@@ -274,9 +288,12 @@ def _alter_configs(
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
     from dmq.cli.kafka_errors import asked
-    from dmq.cli.topic_facts import require
+    from dmq.cli.topic_facts import require, require_settings
 
-    require(session, admin, [name])
+    [topic] = require(session, admin, [name])
+    _warn_of_writes(session, settings, min(len(each.replicas) for each in topic.partitions))
+    if deleted:
+        require_settings(session, admin, name, deleted)
     entries = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         for key, value in settings.items()
@@ -369,5 +386,7 @@ def _report(
     for entry in done if not session.output.quiet else []:
         session.output.say(f"{entry['topic']}: {entry['outcome']}")
     for name, error in failed:
-        session.output.error(f"Topic {name!r}: {sentence(error)}", hint_of(error))
+        why = sentence(error)
+        is_named = repr(name) in why  # By the broker, as in "Topic 'orders' already exists."
+        session.output.error(why if is_named else f"Topic {name!r}: {why}", hint_of(error))
     return worst(len(done), len(failed), exit_code(failed[0][1]) if failed else Exit.FAILURE)

@@ -238,6 +238,19 @@ def _offsets(
     return offsets
 
 
+def require_settings(
+    session: Session, admin: AdminClient, topic: str, names: Sequence[str]
+) -> None:
+    """A name that is no setting ends the command: a broker deletes what nobody set without a word."""
+    known = {setting.name for setting in _configs(session, admin, [topic])[topic]}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise CommandError(
+            f"Altering {topic!r} failed: there is no topic setting {unknown[0]!r}",
+            hint="See `dmq config list` for settings and their values.",
+        )
+
+
 def _configs(
     session: Session, admin: AdminClient, names: Sequence[str]
 ) -> dict[str, list[Setting]]:

@@ -12,7 +12,7 @@ from dmq.cli.command import command
 from dmq.cli.exits import Exit
 from dmq.cli.fast import Options
 from dmq.cli.session import PORT_DEFAULT, Session
-from dmq.cli.start import DURABILITIES
+from dmq.cli.start import BROKERS_MAX, DURABILITIES
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -33,7 +33,10 @@ def up(
     brokers: Annotated[
         int,
         typer.Option(
-            "--brokers", metavar="N", min=1, help="How many; more than one form a cluster."
+            "--brokers",
+            metavar="N",
+            min=1,
+            help=f"How many, {BROKERS_MAX} at most; more than one form a cluster.",
         ),
     ] = 1,
     data: Annotated[

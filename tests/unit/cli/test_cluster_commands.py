@@ -604,13 +604,29 @@ def test_all_are_recovered_of_which_no_broker_is_down(
     assert printed(capsys, "partition", "recover", "--all", "--yes") == {"elections": []}
 
 
-@pytest.mark.parametrize("which", [[], ["t:0", "--all"]])
+@pytest.mark.parametrize(
+    ("which", "told"), [([], "or say --all"), (["t:0", "--all"], "Give one of them")]
+)
 def test_recovery_wants_one_or_all(
-    which: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    which: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     lost(monkeypatch)
     assert run(["partition", "recover", *which, "--yes"]) == Exit.USAGE
-    assert "or say --all" in capsys.readouterr().err
+    assert told in capsys.readouterr().err
+
+
+def test_recovery_of_all_has_a_line_for_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch)
+    cluster.leaders = dict.fromkeys(cluster.leaders, -1)
+    assert run(["partition", "recover", "--all", "--yes"]) == Exit.OK
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert lines[0].startswith("t:0 has no leader: 1000 B on broker 1, ")
 
 
 def test_recovery_needs_a_yes(

@@ -188,3 +188,23 @@ def test_commands_import_librdkafka_and_tables_only_when_they_run() -> None:
     names = ", ".join(_MODULES.values())
     found = imported_by(f"import dmq.cli.app, {names}")
     assert not {"confluent_kafka", "rich.table", "yaml", "uvloop"} & found
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--at-once", "x"], "it should be a whole number"),
+        (["--at-once", "0"], "it should be 1 or more"),
+        (["--timeout", "x"], "it should be a number"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_in_plain_words(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cluster", "rebalance", *words]) == Exit.USAGE
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_help_of_up_tells_how_many_brokers_there_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["up", "--help"]) == 0
+    assert "15 at most" in " ".join(capsys.readouterr().out.split())

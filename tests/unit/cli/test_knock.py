@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from dmq.cli.knock import knock
+from dmq.cli.raw import api_versions
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
@@ -55,7 +56,7 @@ def server(behave: Callable[[socket.socket], None]) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("behave", "expected"),
-    [(as_kafka, ""), (as_web_server, "another language"), (hanging_up, "hangs up")],
+    [(as_kafka, ""), (as_web_server, "another language"), (hanging_up, "is it a peer port")],
 )
 def test_who_answers(behave: Callable[[socket.socket], None], expected: str) -> None:
     with server(behave) as port:
@@ -73,3 +74,8 @@ def test_somebody_mute_is_given_up_in_time() -> None:
 def test_with_tls_or_a_login_nothing_is_asked() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         assert knock("127.0.0.1", listener.getsockname()[1], 60.0, is_plain=False) == ""
+
+
+def test_who_hangs_up_at_the_first_question_may_be_a_peer() -> None:
+    with server(hanging_up) as port, pytest.raises(ConnectionResetError, match="a peer port"):
+        api_versions("127.0.0.1", port)
