@@ -221,7 +221,8 @@ class ProducerBook:
         if self._along is not None and self._along.rests_on(position.offset):
             self._stop_reading_along()  # A loss: only what is committed is read.
         if self._state is not None:
-            self._state.cut(position)
+            for lost in self._state.cut(position):  # The disk took none of it: we lead on.
+                self._refusals.refused(*lost, ErrorCode.KAFKA_STORAGE_ERROR)
         elif self._load is not None:
             self._begin()
 

@@ -4,10 +4,11 @@ A client with several batches in flight hears that the first can't be taken now 
 leader that still reads its log) and will send it again. Those behind it have been sent already. If
 things are well again when they come in, one is missing before them; but to say so makes librdkafka take
 a new epoch and number everything that it has in flight anew, in other partitions too, and what was
-written there and not yet acknowledged is written twice. So they hear what the first one heard.
+written there and not yet acknowledged is written twice. So they hear what the first one heard. It need
+not be the first that is missing: after a failover that one may be in the log, and the second not.
 
-Soft state of a partition, and only an excuse: who misses another batch than the refused one, or comes
-too often, is told the truth. Called by broker/producing.py.
+Soft state of a partition, and only an excuse: who misses a batch that was not refused, or comes too
+often, is told the truth. Called by broker/producing.py.
 """
 
 from dmq.errors import ErrorCode
@@ -20,17 +21,27 @@ BEHIND_MAX = 5
 
 
 class _Refused:
-    __slots__ = ("behind_left", "code", "epoch", "sequence")
+    __slots__ = ("behind_left", "code", "epoch", "first", "last")
 
     def __init__(self, epoch: int, sequence: int, code: ErrorCode) -> None:
         self.epoch = epoch
-        self.sequence = sequence
+        self.first = self.last = sequence
         self.code = code
         self.behind_left = BEHIND_MAX
 
+    def add(self, sequence: int, code: ErrorCode) -> None:
+        if is_before(self.last, sequence):
+            self.last = sequence
+        if not is_before(self.first, sequence):  # The first came again.
+            self.first, self.code, self.behind_left = sequence, code, BEHIND_MAX
+
+    def has(self, epoch: int, sequence: int) -> bool:
+        is_outside = is_before(sequence, self.first) or is_before(self.last, sequence)
+        return epoch == self.epoch and not is_outside
+
 
 class Refusals:
-    """The lowest sequence that was refused, by producer."""
+    """Which sequences were refused, from the first to the last, by producer."""
 
     __slots__ = ("_refused",)
 
@@ -42,7 +53,8 @@ class Refusals:
 
     def refused(self, producer_id: int, epoch: int, sequence: int, code: ErrorCode) -> None:
         known = self._refused.get(producer_id)
-        if known is not None and known.epoch == epoch and is_before(known.sequence, sequence):
+        if known is not None and known.epoch == epoch:
+            known.add(sequence, code)
             return
         if known is None and len(self._refused) >= REFUSALS_MAX:
             del self._refused[next(iter(self._refused))]
@@ -51,9 +63,7 @@ class Refusals:
     def code_behind(self, producer_id: int, epoch: int, missing: int) -> ErrorCode | None:
         """What a batch hears before which `missing` is missing; None if that was not refused."""
         known = self._refused.get(producer_id)
-        if known is None or (known.epoch, known.sequence) != (epoch, missing):
-            return None
-        if not known.behind_left:
+        if known is None or not known.has(epoch, missing) or not known.behind_left:
             return None
         known.behind_left -= 1
         return known.code

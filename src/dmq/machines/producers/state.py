@@ -67,6 +67,14 @@ Verdict = Duplicate | None
 """None: append it."""
 
 
+class Lost(NamedTuple):
+    """A producer's batch that left the log again."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
 class _Uncommitted(NamedTuple):
     position: Position
     producer_id: int
@@ -251,19 +259,24 @@ class ProducerState:
             stable = next(iter(self._open), marker_offset + 1)
             self._aborted.add(AbortedTxn(producer_id, start, marker_offset, stable))
 
-    def cut(self, position: Position) -> None:
+    def cut(self, position: Position) -> list[Lost]:
         """All beyond `position` left the log: cut by another leader, or refused by the disk."""
         waiting = self._uncommitted
+        lost: list[Lost] = []
         while waiting and waiting[-1].position > position:
             batch = waiting.pop()
-            before = batch.before
+            before, window = batch.before, batch.after.window
+            if window and (before is None or window != before.window):
+                sequence = newest_first_sequence(window)
+                lost.append(Lost(batch.producer_id, batch.after.epoch, sequence))
             if before is not None and self._committed.get(batch.producer_id) is not before:
                 self._newest[batch.producer_id] = before
                 continue
             del self._newest[batch.producer_id]
-            if before is None and batch.after.window:
-                first = newest_first_sequence(batch.after.window)
+            if before is None and window:
+                first = newest_first_sequence(window)
                 self._fences.failed(batch.producer_id, batch.after.epoch, first)
+        return lost
 
     def trim(self, log_start: int) -> None:
         """The log begins at `log_start` now."""

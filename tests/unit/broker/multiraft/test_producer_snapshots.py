@@ -379,3 +379,45 @@ def test_a_leader_without_a_file_to_spare_reads_again_and_goes_on(
     monkeypatch.setattr(producer_loading.Load, "next_step", real)
     books.of[new.number].moved()
     assert isinstance(verdict(books, new, 0), Duplicate)
+
+
+def test_batches_behind_those_that_came_while_the_log_was_read_are_refused_alike(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three that a client sends again after a failover the first is in the log. The third comes when
+    the leader has read it: to hear that the second is missing would cost the client its epoch, and what
+    it has in flight elsewhere would be written twice."""
+    old = world.elected()
+    books = Books(world)
+    books.append(old, 0)
+    hold(books)
+    monkeypatch.setattr(producer_loading, "INLINE_BYTES", 0)
+    new = books.after(old)
+    for sequence in (0, 1):
+        assert verdict(books, new, sequence) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        header = read_header(idempotent(sequence))
+        books.of[new.number].refused(header, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    books.asides[new.number].is_held = False
+    books.asides[new.number].go_on()
+    assert verdict(books, new, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert isinstance(verdict(books, new, 0), Duplicate)
+    books.append(new, 1)
+    books.append(new, 2)
+    assert verdict(books, new, 4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_batches_behind_those_that_the_disk_did_not_take_are_refused_alike() -> None:
+    world = World(1)
+    leader = world.elected()
+    books = Books(world)
+    books.append(leader, 0)
+    leader.disk.capacity = leader.disk.used_bytes()
+    for sequence in (1, 2):
+        books.begin(leader, sequence)
+    world.settle()
+    assert leader.replica.is_leader
+    assert leader.replica.log_end_offset == 1
+    assert verdict(books, leader, 3) == ErrorCode.KAFKA_STORAGE_ERROR
+    leader.disk.capacity = None
+    for sequence in (1, 2, 3):
+        books.append(leader, sequence)

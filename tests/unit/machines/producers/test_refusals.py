@@ -1,5 +1,7 @@
 """Batches behind a refused one hear what it heard, and no others do."""
 
+import pytest
+
 from dmq.errors import ErrorCode
 from dmq.machines.producers.refusals import BEHIND_MAX, REFUSALS_MAX, Refusals
 
@@ -18,10 +20,20 @@ def test_a_batch_behind_a_refused_one_hears_the_same() -> None:
     assert refusals(4).code_behind(P, EPOCH, 4) == FEW
 
 
-def test_the_lowest_of_several_counts() -> None:
-    made = refusals(4, 5, 6)
-    assert made.code_behind(P, EPOCH, 4) == FEW
-    assert made.code_behind(P, EPOCH, 5) is None
+@pytest.mark.parametrize("order", [(4, 5, 6), (6, 5, 4), (5, 6, 4, 4)])
+def test_any_of_several_may_be_missing(order: tuple[int, ...]) -> None:
+    """The first may be in the log: written before a failover, and refused while the log was read."""
+    made = refusals(*order)
+    assert [made.code_behind(P, EPOCH, missing) for missing in (4, 5, 6)] == [FEW] * 3
+    assert made.code_behind(P, EPOCH, 7) is None
+    assert made.code_behind(P, EPOCH, 3) is None
+
+
+def test_sequences_begin_again_after_the_last() -> None:
+    made = refusals(2**31 - 1, 0)
+    assert made.code_behind(P, EPOCH, 0) == FEW
+    assert made.code_behind(P, EPOCH, 1) is None
+    assert made.code_behind(P, EPOCH, 2**31 - 2) is None
 
 
 def test_who_misses_another_batch_has_no_excuse() -> None:
