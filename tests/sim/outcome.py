@@ -78,6 +78,7 @@ COORDINATORS_MUST_REACH = (
     "offset in a transaction",
     "offset shown",
     "read waits for a round",
+    "refused behind another",
     "ending resumed by a new coordinator",
     "settled",
     "timed out",

@@ -121,14 +121,20 @@ class ProducerBook:
 
     def check(self, header: BatchHeader) -> Verdict:
         """May this batch be appended? Raises KafkaError."""
+        id_, epoch = header.producer_id, header.producer_epoch
         try:
-            return self._check(header)
+            verdict = self._check(header)
         except SequenceError as error:
-            id_, epoch = header.producer_id, header.producer_epoch
             code = self._refusals.code_behind(id_, epoch, error.missing)
             if code is None:
                 raise
             raise KafkaError(code, f"{error.missing} before it was refused, too") from error
+        if self._refusals and verdict is None and not self.state.knows(id_):
+            # Who is not known may begin with any sequence, but not before what it began with.
+            code = self._refusals.code_before(id_, epoch, header.base_sequence)
+            if code is not None:
+                raise KafkaError(code, "a batch before it was refused, too")
+        return verdict
 
     def _check(self, header: BatchHeader) -> Verdict:
         if not len(self.guards) or not header.is_transactional:

@@ -309,7 +309,10 @@ class Backend:
         if partition is None or partition.book is None:
             return True
         end = partition.high_watermark
-        decided = partition.book.decided(end)
+        try:
+            decided = partition.book.decided(end)
+        except KafkaError:
+            return False  # It leads since just now, and reads its log.
         return decided is not None and decided.last_stable_offset == end
 
     def probe(self, topic: "Topic") -> None:

@@ -65,6 +65,9 @@ class Promise:
     def refused(self, topic: "Topic", number: int, code: ErrorCode | None) -> None:
         """An idempotent producer that keeps its order was refused for good."""
 
+    def refused_behind(self, topic: "Topic", number: int) -> None:
+        """Behind a batch that was refused for now one heard that a batch is missing before it."""
+
     def read(self, topic: "Topic", reader: str, entries: list[Entry], seen: list[Entry]) -> None:
         """A reader of committed transactions was given `entries`, of which it shows `seen`."""
 
@@ -222,6 +225,14 @@ class WritesOnceAndInOrder(Promise):
         is_excused = topic.is_deleted or self.chronicle.is_blind(topic) or topic.facts.log_start
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_excused:
             self.fail(f"{number} was refused by {topic}, though all before it are there")
+
+    def refused_behind(self, topic: "Topic", number: int) -> None:
+        """librdkafka would take a new epoch, and write again what it has in flight in all partitions."""
+        is_excused = topic.is_deleted or self.chronicle.is_blind(topic) or topic.facts.log_start
+        if not is_excused:
+            self.fail(
+                f"{number} was told by {topic} that one before it is missing, which was refused"
+            )
 
 
 class NamesAreNewer(Promise):

@@ -19,9 +19,11 @@ from dmq.errors import ErrorCode
 from dmq.machines.groups import consumer_changes
 from dmq.machines.groups.offsets import Offsets
 from dmq.machines.machine import Outcome as MachineOutcome
+from dmq.machines.producers import refusals
 from dmq.machines.producers import state as producer_state
 from dmq.machines.producers.decided import DecidedTransactions
 from dmq.machines.producers.guards import VerificationGuards
+from dmq.machines.producers.refusals import Refusals
 from dmq.machines.producers.rules import EPOCH_PER_TXN
 from dmq.machines.producers.state import ProducerState
 from dmq.machines.transactions import adding, ending, machine
@@ -80,9 +82,13 @@ _LOSSES = _world("rotate isolate split", sync_ms=(5, 30))
 """Deposed leaders have written what nobody else has."""
 _SLOW = _world("slow_link pause transfer", fault_every_ms=150)
 """Requests come late."""
+_DEATHS = _world("kill pause", fault_every_ms=120)
+"""Batches are in the log, and nobody was told."""
 _CALM = _world("transfer")
 _GROUPS = replace(PLAN, idempotent=1, transactional=1, members=(3, 4), readers=1, deaths=0.05)
 _LATE = replace(PLAN, idempotent=0, transactional=4, members=(0, 0), repeats=0.7)
+_FLIGHTS = replace(PLAN, idempotent=4, transactional=0, members=(0, 0), repeats=0.0, gap_ms=50)
+"""Many batches are under way when leaders change."""
 _ZOMBIES = replace(PLAN, dawdles=0.3, deaths=0.0, zombies=0.1)
 
 
@@ -155,6 +161,10 @@ class _Higher:
 
 def _believe(self: ReadingAlong, replica: Any, *rest: Any) -> None:
     _READ_ALONG(self, _Higher(replica), *rest)
+
+
+def _is_the_first(self: Any, epoch: int, sequence: int) -> bool:
+    return bool((self.epoch, self.first) == (epoch, sequence))
 
 
 _LOAD_GROUPS = GroupOccupant.load
@@ -250,6 +260,20 @@ MUTANTS: dict[str, CoordinatorMutant] = {
         ((ProducerState, "_find_duplicate", lambda self, header, entry: None),),
         _MOVES,
         6,
+    ),
+    "missing_is_told_behind_refused": CoordinatorMutant(
+        "only the first of several refused batches excuses those behind",
+        ((refusals._Refused, "has", _is_the_first),),
+        _DEATHS,
+        12,
+        plan=_FLIGHTS,
+    ),
+    "newcomers_begin_behind_refused": CoordinatorMutant(
+        "who is not known begins with the second batch when the first was refused",
+        ((Refusals, "code_before", lambda self, *args: None),),
+        _MOVES,
+        20,
+        plan=_FLIGHTS,
     ),
     "reads_undecided": CoordinatorMutant(
         "the last stable offset is the high watermark",

@@ -101,12 +101,22 @@ class IdempotentProducer(Producer):
             if good < len(waiting) and not replies[good].is_retriable:
                 self.world.promises.tell("refused", topic, waiting[good].number, codes[good])
                 break
+            self._judge_behind(waiting, codes, good)
             # What came after the first that failed is refused, or a duplicate next time.
             waiting = waiting[good:]
             if waiting:
                 yield self.rng.randint(10, 120)
         if waiting:  # A new name, as a client gets one that can't go on.
             self.producer_id, self._sequences = self.world.next_producer_id(), {}
+
+    def _judge_behind(self, sent: list[_Batch], codes: list[ErrorCode | None], first: int) -> None:
+        """What those heard that came behind the first that failed, on the same connection."""
+        for batch, code in zip(sent[first + 1 :], codes[first + 1 :], strict=True):
+            if code is None:
+                return  # The connection may be gone.
+            if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                self.world.promises.tell("refused_behind", batch.topic, batch.number)
+            self.world.reached["refused behind another"] += code is not ErrorCode.NONE
 
 
 class TransactionalProducer(Producer):

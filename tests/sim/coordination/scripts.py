@@ -131,11 +131,11 @@ class Script(Client):
     def _ask(self, requests: _Requests) -> None:
         world, clock, first = self.world, self.world.clock, requests.asks[0]
         broker, delay = self.guess(first.topic), self.delay()
+        gap_ms, at = world.coordination.gap_ms, delay
         for index, ask in enumerate(requests.asks):
             world.operations += 1
-            clock.after(
-                delay, broker.arrive, self._serve, broker, ask, self._token, requests, index
-            )
+            clock.after(at, broker.arrive, self._serve, broker, ask, self._token, requests, index)
+            at += self.rng.randint(0, gap_ms) if gap_ms else 0
         if first.repeats_as and self.rng.random() < world.coordination.repeats:
             world.reached[f"{first.repeats_as} delivered twice"] += 1
             later = delay + self.rng.choice(REPEATS_MS)

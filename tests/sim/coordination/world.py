@@ -56,6 +56,8 @@ class Coordination:
     """Clients that die, per look at each."""
     zombies: float = 0.05
     """Names that another instance takes over, per look."""
+    gap_ms: int = 0
+    """At most so long between two requests that a client sends without waiting."""
 
 
 def draw_coordination(seed: int) -> Coordination:
@@ -72,6 +74,7 @@ def draw_coordination(seed: int) -> Coordination:
         dawdles=rng.choice((0.0, 0.1, 0.3)),
         deaths=rng.choice((0.0, 0.01, 0.05)),
         zombies=rng.choice((0.0, 0.01, 0.03)),
+        gap_ms=rng.choice((0, 0, 50)),
     )
 
 

@@ -32,8 +32,9 @@ class _Refused:
     def add(self, sequence: int, code: ErrorCode) -> None:
         if is_before(self.last, sequence):
             self.last = sequence
-        if not is_before(self.first, sequence):  # The first came again.
-            self.first, self.code, self.behind_left = sequence, code, BEHIND_MAX
+        if is_before(sequence, self.first):
+            self.first = sequence
+        self.code, self.behind_left = code, BEHIND_MAX
 
     def has(self, epoch: int, sequence: int) -> bool:
         is_outside = is_before(sequence, self.first) or is_before(self.last, sequence)
@@ -59,6 +60,14 @@ class Refusals:
         if known is None and len(self._refused) >= REFUSALS_MAX:
             del self._refused[next(iter(self._refused))]
         self._refused[producer_id] = _Refused(epoch, sequence, code)
+
+    def code_before(self, producer_id: int, epoch: int, sequence: int) -> ErrorCode | None:
+        """What a batch hears of a producer of whom the log has nothing; None if none was refused that
+        comes before it."""
+        known = self._refused.get(producer_id)
+        if known is None or not is_before(known.first, sequence):
+            return None
+        return self.code_behind(producer_id, epoch, known.first)
 
     def code_behind(self, producer_id: int, epoch: int, missing: int) -> ErrorCode | None:
         """What a batch hears before which `missing` is missing; None if that was not refused."""

@@ -142,6 +142,10 @@ class ProducerState:
             return None  # The next batch, of the same epoch, in or outside of a transaction.
         return self._judge(header, entry, verified)
 
+    def knows(self, producer_id: int) -> bool:
+        """Whether the log has, or had, something of this producer."""
+        return self._entry(producer_id) is not None
+
     def _judge(self, header: BatchHeader, entry: Entry | None, verified: int) -> Verdict:
         if header.base_sequence < 0:
             raise KafkaError(

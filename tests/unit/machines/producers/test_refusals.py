@@ -59,6 +59,24 @@ def test_there_is_no_excuse_for_more_than_can_be_in_flight() -> None:
     assert made.code_behind(P, EPOCH, 4) == FEW, "the first came again, and was refused again"
 
 
+def test_any_refusal_is_news() -> None:
+    """One of long ago may be in the log by now, written by another leader; its successors are not."""
+    made = refusals(4)
+    for _ in range(BEHIND_MAX):
+        made.code_behind(P, EPOCH, 4)
+    made.refused(P, EPOCH, 9, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert made.code_behind(P, EPOCH, 9) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_who_is_not_known_does_not_begin_behind_what_was_refused() -> None:
+    made = refusals(4)
+    assert made.code_before(P, EPOCH, 5) == FEW
+    assert made.code_before(P, EPOCH, 4) is None, "it came again"
+    assert made.code_before(P, EPOCH, 3) is None
+    assert made.code_before(P, EPOCH + 1, 5) is None
+    assert made.code_before(P + 1, EPOCH, 5) is None
+
+
 def test_it_is_over_when_the_refused_one_is_in_the_log() -> None:
     made = refusals(4)
     made.appended(P)
