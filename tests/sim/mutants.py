@@ -80,6 +80,7 @@ def _world(names: str, **changes: Any) -> Callable[[int], Mix]:
             "fault_every_ms": 150,
             "trouble_max": 1,
             "compaction": None,
+            "follower_reads": min(drawn.follower_reads, 0.3),
         }
         return replace(drawn, **{**settings, **changes})
 
@@ -207,10 +208,10 @@ def _well_again(self: RecoveredLog, host: Any) -> Log:
     return log
 
 
-def _read_to_the_end(self: Replica, offset: int, bytes_max: int, **options: Any) -> Any:
+def _read_to_the_end(self: Replica, *args: Any, **options: Any) -> Any:
     high, self.high_watermark = self.high_watermark, self.log.end_offset
     try:
-        return _READ(self, offset, bytes_max, **options)
+        return _READ(self, *args, **options)
     finally:
         self.high_watermark = high
 
