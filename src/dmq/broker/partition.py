@@ -15,7 +15,7 @@ from dmq.broker.backlog import Backlog
 from dmq.broker.intake import Intake
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.waiting import ALL, FetchWaiter, OnAppended, ParkedAppend
-from dmq.broker.producing import ProducerBook
+from dmq.broker.producing import BehindRefusedError, ProducerBook
 from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.aborted import AbortedTxn
 from dmq.records import read_header
@@ -147,6 +147,8 @@ class Partition:
         try:
             self.replica.check_leads()
             duplicate = book.check(header)
+        except BehindRefusedError:
+            raise  # It excuses nobody: those behind it miss the same batch.
         except KafkaError as error:
             if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 book.refused(header, error.code)

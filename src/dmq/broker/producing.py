@@ -60,6 +60,10 @@ class Snapshots:
         """Followers that read for one: the others wait, if they can."""
 
 
+class BehindRefusedError(KafkaError):
+    """Refused only because a batch before it was, which is to come first; not for ever."""
+
+
 class ProducerBook:
     """See the module."""
 
@@ -128,12 +132,12 @@ class ProducerBook:
             code = self._refusals.code_behind(id_, epoch, error.missing)
             if code is None:
                 raise
-            raise KafkaError(code, f"{error.missing} before it was refused, too") from error
+            raise BehindRefusedError(code, f"{error.missing} was refused, too") from error
         if self._refusals and verdict is None and not self.state.knows(id_):
             # Who is not known may begin with any sequence, but not before what it began with.
             code = self._refusals.code_before(id_, epoch, header.base_sequence)
             if code is not None:
-                raise KafkaError(code, "a batch before it was refused, too")
+                raise BehindRefusedError(code, "a batch before it was refused, too")
         return verdict
 
     def _check(self, header: BatchHeader) -> Verdict:

@@ -11,7 +11,8 @@ from dmq.broker.multiraft.waiting import ParkedAppend
 from dmq.broker.partition import Partition
 from dmq.config.definitions import ResourceType
 from dmq.errors import ErrorCode, KafkaError, StorageError
-from dmq.records import BatchError, iterate, scan
+from dmq.machines.producers.refusals import BEHIND_MAX
+from dmq.records import BatchError, Record, build_batch, iterate, read_header, scan
 from dmq.types import NIL_UUID
 
 
@@ -281,3 +282,29 @@ def test_the_last_word_on_durability_counts(broker: FakeBroker, first: str) -> N
         assert seen == [ErrorCode.NONE]
     after = broker.restart(crash=FakeDisk.kill).find("t")
     assert after.log_end_offset == 4
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_those_behind_a_refused_batch_that_never_comes_again_are_not_put_off_for_ever(
+    broker: FakeBroker, is_known: bool
+) -> None:
+    (partition,) = broker.create("t")
+    assert partition.book is not None
+    if is_known:
+        partition.append(idempotent(3), broker.now)
+        broker.turn()
+    partition.book.refused(read_header(idempotent(4)), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    told = []
+    for _ in range(BEHIND_MAX + 1):
+        try:
+            partition.append(idempotent(5), broker.now)
+        except KafkaError as error:
+            told.append(error.code)
+    truth = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] if is_known else []
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * BEHIND_MAX + truth
+
+
+def idempotent(sequence: int) -> memoryview:
+    records = [Record(0, 1_700_000_000_000, None, b"v")]
+    batch = build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return memoryview(batch)
