@@ -25,9 +25,7 @@ OFFSET_NOT_AVAILABLE = 78
 def test_a_leader_that_was_cut_off_does_not_tell_the_old_end_of_its_log() -> None:
     """Asked without a break by a client that it still reaches, while another leader takes records."""
     with Cluster(3, network="proxy") as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(PATIENCE_S)
-        cluster.wait_ready(PATIENCE_S, in_sync=True)
+        create_topic(cluster)
         old = cluster.leader(TOPIC)
         others = [node for node in cluster.brokers if node != old]
         with connect(cluster, old) as left_alone:
@@ -50,9 +48,7 @@ def test_a_leader_that_slept_does_not_tell_readers_that_its_log_ends() -> None:
     """Both requests lie in its socket when it wakes; its successor has a record by then. Who is told that
     the log ends before goes back, or goes on at the end and misses what lies between."""
     with Cluster(3, network="direct") as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(PATIENCE_S)
-        cluster.wait_ready(PATIENCE_S, in_sync=True)
+        create_topic(cluster)
         old = cluster.leader(TOPIC)
         others = [node for node in cluster.brokers if node != old]
         with connect(cluster, old) as sleeper:
@@ -72,9 +68,7 @@ def test_a_leader_that_slept_does_not_tell_readers_that_its_log_ends() -> None:
 
 def test_only_the_leader_tells_where_an_epoch_ends() -> None:
     with Cluster(3, network="direct") as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
-        admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(PATIENCE_S)
-        cluster.wait_ready(PATIENCE_S, in_sync=True)
+        create_topic(cluster)
         leader = cluster.leader(TOPIC)
         for node in cluster.brokers:
             with connect(cluster, node) as connection:
@@ -88,6 +82,12 @@ def end_of_epoch(epoch: int) -> Any:
     return OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[kind(topic=TOPIC, partitions=[wanted])]
     )
+
+
+def create_topic(cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(PATIENCE_S)
+    cluster.wait_ready(PATIENCE_S, in_sync=True)
 
 
 def connect(cluster: Cluster, node: int) -> Connection:

@@ -6,6 +6,7 @@ it does with a frame.
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from dmq.types import Voter
 Action = Callable[..., object]
 
 
-class SimHost:
+class SimHost(ABC):
     """See the module."""
 
     def __init__(self, world: Any, number: int) -> None:
@@ -78,10 +79,11 @@ class SimHost:
         life = self.life
         for action, args in inbox:
             self._in_life(life, action, *args)
-        self._resumed(life)
+        self._in_life(life, self._wake)
 
-    def _resumed(self, life: int) -> None:
-        """All that lay in the sockets was read."""
+    @abstractmethod
+    def _wake(self) -> None:
+        """All that lay in the sockets was read: look at the time."""
 
     def _forget_process(self) -> None:
         """It ended: nothing of what was under way is left."""
@@ -123,15 +125,19 @@ class SimHost:
 
     # ---- what a kind of host does
 
-    def _connected(self, peer: int, hello: Any, session: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def hello(self) -> Any:
+        """What a new connection says first."""
 
-    def _closed(self, peer: int, session: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _connected(self, peer: int, hello: Any, session: int) -> None: ...
 
-    def _refused(self, peer: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _closed(self, peer: int, session: int) -> None: ...
 
+    @abstractmethod
+    def _refused(self, peer: int) -> None: ...
+
+    @abstractmethod
     def _receive(self, peer: int, session: int, frame: Any) -> None:
         """A frame of a peer that is known. Raises ProtocolError: hang up."""
-        raise NotImplementedError

@@ -258,8 +258,8 @@ class Process(SimHost):
             topic.facts.marks_of.pop(self.me, None)
             topic.facts.damaged.pop(self.me, None)
 
-    def _resumed(self, life: int) -> None:
-        self._in_life(life, self._tick)
+    def _wake(self) -> None:
+        self._tick()
 
     def cure(self) -> None:
         """Everything that ails this host ends."""

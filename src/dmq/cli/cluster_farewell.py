@@ -75,10 +75,8 @@ class TakingOut:
                 return
             cluster = gather(self._wire)
             plan = farewell(cluster, self._staying)
-            if not plan:
-                time.sleep(
-                    LOOK_AGAIN_S
-                )  # Somebody moves them just now: nobody can be sure of them.
+            if not plan:  # Somebody moves them just now: nobody can be sure of them.
+                time.sleep(LOOK_AGAIN_S)
         node = self._staying[0]
         raise CommandError(
             f"Broker {node} has {count_of(_held(cluster, node), 'replica')} again though they were"

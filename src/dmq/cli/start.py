@@ -38,7 +38,10 @@ NOT_SETTINGS = (
 
 _UP_JOURNAL = {"journal.max.bytes": 64 << 20, "journal.file.bytes": 16 << 20}
 """A person's broker reserves less of the disk than a service does."""
-_OWN_FILES = ("journal", "lock", "logs", "lost+found", "meta", "meta.new", "quarantine")
+_OWN_FILES = (
+    *("journal", "lock", "logs", "meta", "meta.new", "producers", "quarantine"),
+    "lost+found",
+)
 """In a folder that a broker began to use, or a disk's own."""
 _DATA_NAMES = ("log.dirs", "log.dir", "data.dir")
 _TAKEN = (

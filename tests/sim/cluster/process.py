@@ -354,6 +354,9 @@ class Member(SimHost):
         self.kill()
         self.disk = make_disk(self.rng, self.number)
 
+    def _wake(self) -> None:
+        """Its timers wait with the rest."""
+
     # ---- connections
 
     def hello(self) -> Any:
