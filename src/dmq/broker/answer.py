@@ -100,3 +100,33 @@ def when_all(answers: Iterable[Answer[T]], callback: Callable[[], None]) -> None
 
     for answer in waiting:
         answer.on_done(one_done)
+
+
+def in_turns(begins: Iterable[Callable[[], Answer[T]]], at_once: int) -> "Answer[list[Answer[T]]]":
+    """Begin all of them, no more than `at_once` at a time; their answers, in order, when the last one
+    is there."""
+    waiting, begun = iter(begins), list[Answer[T]]()
+    result: Answer[list[Answer[T]]] = Answer()
+    under_way, is_beginning = 0, False
+
+    def go_on() -> None:
+        nonlocal under_way, is_beginning
+        if is_beginning:  # What was done at once is counted by the loop that began it.
+            return
+        is_beginning = True
+        while under_way < at_once and (begin := next(waiting, None)) is not None:
+            under_way += 1
+            answer = begin()
+            begun.append(answer)
+            answer.on_done(one_done)
+        is_beginning = False
+        if not under_way:
+            result.resolve(begun)
+
+    def one_done(_: Answer[T]) -> None:
+        nonlocal under_way
+        under_way -= 1
+        go_on()
+
+    go_on()
+    return result

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Protocol
 from uuid import UUID
 
-from dmq.broker.answer import Answer, when_all
+from dmq.broker.answer import Answer, in_turns, when_all
 from dmq.broker.elections import PREFERRED, Elected
 from dmq.broker.leadership import Leadership
 from dmq.broker.peers import Peers
@@ -34,6 +34,8 @@ TRANSFER, ACCOUNT = "transfer", "account"
 """Verbs between brokers."""
 SURVEY_MS = 10_000
 """Who has not answered for so long can't be asked."""
+AT_ONCE = 500
+"""Partitions under way at a time: each asks its brokers, and links bound the calls of all together."""
 _BODY = struct.Struct(">16sIi")  # topic, partition, node; or whether to wait for an order
 _YES, _NO = b"\x01", b"\x00"
 
@@ -73,17 +75,22 @@ class Electing:
     ) -> Answer[list[Elected]]:
         """Elect leaders of these partitions, of all for None; each succeeds or fails by itself."""
         wanted = self._everything() if partitions is None else partitions
-        answers = [self._one(kind, topic, index, timeout_ms) for topic, index in wanted]
-        result: Answer[list[Elected]] = Answer()
+        deadline = self.now() + timeout_ms
 
-        def all_done() -> None:
+        def begin(topic: str, index: int) -> Answer[Elected]:
+            left_ms = deadline - self.now()
+            if left_ms < 0:
+                text = "Not begun: others took all the time that the request allows."
+                return _refused(topic, index, ErrorCode.REQUEST_TIMED_OUT, text)
+            return self._one(kind, topic, index, left_ms)
+
+        def told(answers: list[Answer[Elected]]) -> list[Elected]:
             found = [answer.get() for answer in answers]
             if partitions is None:
                 found = [one for one in found if one.code is not ErrorCode.ELECTION_NOT_NEEDED]
-            result.resolve(found)
+            return found
 
-        when_all(answers, all_done)
-        return result
+        return in_turns([partial(begin, *one) for one in wanted], AT_ONCE).map(told)
 
     def _everything(self) -> list[tuple[str, int]]:
         topics = sorted(self._state().topics.values(), key=lambda topic: topic.name)
@@ -156,7 +163,7 @@ class Electing:
         asked: dict[int, Answer[bytes]] = {}
         for node in nodes:
             if node == self._node_id:
-                asked[node] = self._tell_account(node, body)
+                asked[node] = self._own_account(body)
             elif self._peers is not None and node in self._peers.linked():
                 asked[node] = self._peers.call(node, ACCOUNT, body, min(timeout_ms, SURVEY_MS))
         return asked
@@ -175,16 +182,27 @@ class Electing:
             self._timers.at(self.now() + max(timeout_ms, 1), handover.give_up)
         return handover.answer
 
+    def _own_account(self, body: bytes) -> Answer[bytes]:
+        try:
+            return self._tell_account(self._node_id, body)
+        except KafkaError as error:
+            untold: Answer[bytes] = Answer()
+            untold.fail(error)
+            return untold
+
     def _tell_account(self, node: int, body: bytes) -> Answer[bytes]:
-        """What we have of a partition; nothing if we never had a replica of it. Raises
-        ProtocolError."""
+        """What we have of a partition; nothing if there was a log of it that is gone.
+
+        Raises KafkaError if the replica is not open yet, so that nobody takes it for lost;
+        ProtocolError.
+        """
         if len(body) != _BODY.size:
             raise ProtocolError(f"{len(body)} bytes name no partition")
         raw, index, is_held = _BODY.unpack(body)
         local = self._replicas.by_id.get(UUID(bytes=raw))
         partition = None if local is None else local.partitions.get(index)
         if partition is None:
-            return Answer.of(b"")
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "its replica is not open yet")
         replica = partition.replica
         if replica.memory and not replica.core.voters:
             return Answer.of(b"")  # There was a log here: this is no empty disk.
@@ -237,6 +255,7 @@ class _Rescue:
         found = _accounts(asked)
         try:
             choose(found, self._placed)
+            _check_told(asked)
         except KafkaError as error:
             self._fail(error)
             return
@@ -309,6 +328,19 @@ def _accounts(asked: dict[int, Answer[bytes]]) -> list[Account]:
         except DmqError:
             continue
     return found
+
+
+def _check_told(asked: dict[int, Answer[bytes]]) -> None:
+    """Who is up and has not told what it has may have more than all others. Raises KafkaError."""
+    for node, answer in asked.items():
+        try:
+            answer.get()
+        except DmqError as error:
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"Broker {node} is up and did not tell what it has ({error}): try again; to go on "
+                "without what it has, stop it first.",
+            ) from error
 
 
 class _Handover:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dmq.broker.answer import Answer, when_all
+from dmq.broker.answer import Answer, in_turns, when_all
 from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode, KafkaError
 
@@ -30,6 +30,31 @@ def test_errors_go_through_map() -> None:
     with pytest.raises(KafkaError):
         doubled.get()
     assert Answer.of(4).map(lambda value: value * 2).get() == 8
+
+
+def test_in_turns_so_many_are_under_way_and_all_are_told_in_order() -> None:
+    begun: list[Answer[int]] = []
+
+    def begin() -> Answer[int]:
+        begun.append(Answer())
+        return begun[-1]
+
+    result = in_turns([begin] * 4, 2)
+    assert len(begun) == 2
+    begun[1].resolve(1)
+    assert len(begun) == 3
+    begun[2].resolve(2)
+    begun[3].resolve(3)
+    assert not result.is_done
+    begun[0].resolve(0)
+    assert [answer.get() for answer in result.get()] == [0, 1, 2, 3]
+
+
+def test_in_turns_with_answers_that_are_there_at_once() -> None:
+    result = in_turns([lambda: Answer.of(7)] * 5000, 2)
+    assert len(result.get()) == 5000
+    nothing: list[Answer[int]] = in_turns([], 2).get()
+    assert nothing == []
 
 
 def test_when_all_waits_for_the_last() -> None:

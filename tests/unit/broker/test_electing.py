@@ -1,14 +1,20 @@
-"""Unclean elections on a broker that is alone: what an order that takes its time is answered."""
+"""Unclean elections: what an order that takes its time is answered, and what none is given without."""
+
+import dataclasses
+from uuid import UUID
 
 import pytest
-from fakes.broker import FakeBroker
+from fakes.broker import NODE_ID, FakeBroker
 
+from dmq.broker import electing
 from dmq.broker.answer import Answer
-from dmq.broker.electing import Electing
+from dmq.broker.electing import ACCOUNT, Electing
 from dmq.broker.elections import UNCLEAN, Elected
+from dmq.broker.leadership import NOBODY
 from dmq.broker.partition import Partition
+from dmq.broker.peers import Handler, PeerError, Peers
 from dmq.errors import ErrorCode, KafkaError, StorageError
-from dmq.machines.commands import Done
+from dmq.machines.commands import Done, RecoverPartition
 
 WHERE = ("t", 0)
 
@@ -84,3 +90,122 @@ def test_an_order_is_told_of_when_it_was_taken_and_not_before(
     assert "t-0 goes on with what broker 1 has, up to offset 3" in caplog.text
     work(broker)
     assert partition.is_leader
+
+
+class Wire(Peers):
+    """Calls that a test answers."""
+
+    def __init__(self, *nodes: int) -> None:
+        self.nodes = [*nodes]
+        self.asked: list[Answer[bytes]] = []
+        self.served: dict[str, Handler] = {}
+
+    def serve(self, verb: str, handler: Handler, *, is_open: bool = False) -> None:
+        self.served[verb] = handler
+
+    def linked(self) -> list[int]:
+        return self.nodes
+
+    def call(self, node: int, verb: str, body: bytes, timeout_ms: int) -> Answer[bytes]:
+        assert verb == ACCOUNT
+        answer: Answer[bytes] = Answer()
+        self.asked.append(answer)
+        return answer
+
+
+class Office:
+    """The verb on a wire, and the orders that it gave."""
+
+    def __init__(self, broker: FakeBroker, wire: Wire) -> None:
+        self.orders: list[RecoverPartition] = []
+        self.electing = Electing(
+            NODE_ID,
+            lambda: broker.machine.state,
+            broker.replicas,
+            broker.leadership,
+            wire,
+            broker.node.timers,
+            lambda: broker.now,
+            self._take,
+        )
+
+    def _take(self, command: RecoverPartition) -> Answer[Done]:
+        self.orders.append(command)
+        return Answer()
+
+
+def share(broker: FakeBroker, *nodes: int) -> None:
+    """The metadata have these brokers for all partitions of the topic."""
+    partitions = broker.machine.state.topics["t"].partitions
+    partitions[:] = [dataclasses.replace(one, replicas=nodes) for one in partitions]
+
+
+def test_who_is_up_and_does_not_tell_what_it_has_is_not_given_up() -> None:
+    broker, _ = damaged()
+    share(broker, NODE_ID, 2)
+    wire = Wire(2)
+    office = Office(broker, wire)
+    answer = office.electing.elect(UNCLEAN, [WHERE], 5000)
+    (asked,) = wire.asked
+    asked.fail(KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "its replica is not open yet"))
+    (elected,) = answer.get()
+    assert elected.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert elected.message is not None
+    assert elected.message.startswith("Broker 2 is up and did not tell what it has")
+    assert office.orders == []
+
+    wire.nodes.clear()  # It was stopped: the operator has heard that it is given up.
+    office.electing.elect(UNCLEAN, [WHERE], 5000)
+    assert len(office.orders) == 1
+
+
+def test_a_replica_that_is_not_open_yet_is_not_told_to_be_none() -> None:
+    broker, partition = damaged()
+    wire = Wire()
+    office = Office(broker, wire)
+    local = broker.replicas.by_id[partition.topic_id]
+    body = electing._BODY.pack(partition.topic_id.bytes, 0, 0)
+    assert wire.served[ACCOUNT](2, body).get() != b""
+    del local.partitions[0]
+    with pytest.raises(KafkaError, match="not open yet"):
+        wire.served[ACCOUNT](2, body)
+    nobody = electing._BODY.pack(UUID(int=7).bytes, 0, 0)
+    with pytest.raises(KafkaError, match="not open yet"):
+        wire.served[ACCOUNT](2, nobody)
+    (elected,) = office.electing.elect(UNCLEAN, [WHERE], 5000).get()
+    assert elected.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def test_of_many_partitions_a_few_are_asked_for_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link takes only so many calls; those beyond fail as if nobody were there."""
+    monkeypatch.setattr(electing, "AT_ONCE", 2)
+    broker = FakeBroker()
+    broker.create("t", 5)
+    share(broker, 2, 3)
+    monkeypatch.setattr(broker.leadership, "of", lambda *key: NOBODY)
+    wire = Wire(2)
+    answer = Office(broker, wire).electing.elect(UNCLEAN, [("t", n) for n in range(5)], 5000)
+    assert len(wire.asked) == 2
+    for n in range(3):
+        wire.asked[n].fail(PeerError("the link ended", was_sent=True))
+        assert len(wire.asked) == n + 3
+    broker.now += 5001
+    wire.asked[3].fail(PeerError("the link ended", was_sent=True))
+    wire.asked[4].fail(PeerError("the link ended", was_sent=True))
+    assert {one.code for one in answer.get()} == {ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+def test_what_was_not_begun_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(electing, "AT_ONCE", 1)
+    broker = FakeBroker()
+    broker.create("t", 2)
+    share(broker, 2, 3)
+    monkeypatch.setattr(broker.leadership, "of", lambda *key: NOBODY)
+    wire = Wire(2)
+    answer = Office(broker, wire).electing.elect(UNCLEAN, [("t", 0), ("t", 1)], 5000)
+    broker.now += 5001
+    wire.asked[0].fail(PeerError("the link ended", was_sent=True))
+    assert [one.code for one in answer.get()] == [
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ]
