@@ -239,6 +239,7 @@ class Assembly:
     def tick(self) -> None:
         """What is due now and then, beside the turns."""
         now = self.clocks.steady()
+        self.backlog.relieve()
         self.leadership.tick(now)
         self.controller.tick(now)
         self.presence.tick()

@@ -25,6 +25,10 @@ from dmq.raft.state import Role, State
 from dmq.raft.voting import election_end
 from dmq.types import Voter
 
+LEASE_ATTEMPTS = 10
+"""So often a refusal for a lease is asked about again soon. Whose leader lives on for the others, because
+only our own link to it is down, asks at the usual pace from then on: there may be thousands of groups."""
+
 
 class Standing:
     """What a candidate or pre-candidate knows."""
@@ -103,7 +107,7 @@ def on_timeout_now(s: State, sender: Voter, message: TimeoutNow, now: int) -> No
     """The leader hands over to us: no pre-vote, its lease does not count. If we can't, it is told."""
     if s.epoch != message.epoch or s.leader != sender:
         return
-    if s.may_stand(now) and s.is_vote_good:
+    if s.may_stand(now) and s.is_vote_good and s.links.is_fit:
         stand(s, now, is_transfer=True)
     else:
         s.send(sender, message)
@@ -158,8 +162,9 @@ def _note(s: State, sender: Voter, reply: PreVoteReply | VoteReply, now: int) ->
         return True
     s.standing.refusals[sender] = reply.refusal
     if reply.refusal is Refusal.LEASE and s.role is Role.PRE_CANDIDATE:
-        retry_at = now + s.settings.lease_retry_ms
-        s.deadline = retry_at if s.deadline is None else min(s.deadline, retry_at)
+        if s.attempts <= LEASE_ATTEMPTS:
+            retry_at = now + s.settings.lease_retry_ms
+            s.deadline = retry_at if s.deadline is None else min(s.deadline, retry_at)
         return True
     if _tally(s).is_lost:
         s.role = Role.FOLLOWER

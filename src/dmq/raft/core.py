@@ -3,7 +3,7 @@
 The core knows positions and epochs, never a record. The caller owns the log, the links and the time.
 
 THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `disclaimed`, `appended`,
-`refused`, `transfer`, `resign`, `set_target`, `request_log_start`, `allow_unclean`, `damaged`,
+`refused`, `unable`, `transfer`, `resign`, `set_target`, `request_log_start`, `allow_unclean`, `damaged`,
 `repaired`, `part`, `hold`, `recover`, `bar`. Then:
 
  1. After EVERY input, stage `take_writes()` on the log, in order, before anything else happens to the
@@ -195,8 +195,14 @@ class RaftCore(Facts):
         s.verified = min(s.verified, end)
         if s.leading is not None:
             leader.refused(s, end, now)
-        elif s.leader is not None:
-            s.send(s.leader, Nack(s.epoch, end, end, is_unable=True))
+        else:
+            self.unable()
+
+    def unable(self) -> None:
+        """The disk takes no records now: the leader need not wait for an answer to what it sent."""
+        s = self._state
+        if s.leading is None and s.leader is not None:
+            s.send(s.leader, Nack(s.epoch, s.log.end, s.log.end, is_unable=True))
 
     def transfer(self, to: Voter, now: int) -> bool:
         """Hand the leadership over; False if that can't be begun."""

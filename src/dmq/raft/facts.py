@@ -105,7 +105,7 @@ class Facts:
     def is_able(self) -> bool:
         """Whether we may stand, if enough others can be asked and nothing keeps us for a while."""
         s = self._state
-        return s.me in s.voters and s.links.is_fit and not (s.is_damaged or s.is_barred)
+        return s.me in s.voters and not (s.links.is_leaving or s.is_damaged or s.is_barred)
 
     def leaderless_ms(self, now: int) -> int:
         """How long nobody has led, as far as we know."""

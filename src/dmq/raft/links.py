@@ -12,13 +12,15 @@ from dmq.types import Voter
 class Links:
     """See the module; `me` is this broker under its present name."""
 
-    __slots__ = ("_live", "_sessions", "is_fit", "me")
+    __slots__ = ("_live", "_sessions", "is_fit", "is_leaving", "me")
 
     def __init__(self, me: Voter) -> None:
         self.me = me
         self.is_fit = True
-        """Whether this broker may stand in elections; not while its disk is slow or it stops. Call
-        `start` on leaderless groups when it becomes fit again."""
+        """Whether its disk is well. If not, it stands in elections after all others, and inherits
+        nothing. Call `start` on leaderless groups when it becomes fit again."""
+        self.is_leaving = False
+        """Whether this broker stops: it stands for nothing any more."""
         self._sessions: dict[Voter, int] = {}
         self._live: dict[Voter, None] = {}
 

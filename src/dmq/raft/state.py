@@ -33,6 +33,8 @@ class Role(Enum):
 ATTEMPTS_ALIKE = 3
 """So many attempts are made at the first pace: most elections that fail are won at once then."""
 DOUBLINGS_MAX = 2
+UNFIT_ELECTIONS = 2
+"""How many elections others may hold before a broker with a bad disk stands."""
 
 
 class State:
@@ -187,8 +189,8 @@ class State:
         """Well voters with an undamaged log; others only if they could win without their own vote."""
         if self.is_damaged or self.is_barred or now < self.held_until:
             return False
-        if not self.links.is_fit and self.voters != (self.me,):
-            return False  # A single voter has nobody better.
+        if self.links.is_leaving and self.voters != (self.me,):
+            return False  # A single voter has nobody else.
         if self.me not in self.voters and not self.is_needed:
             return False
         return self.is_vote_good or self._may_stand_by_others(now)
@@ -291,6 +293,9 @@ class State:
             return  # Nobody to ask; `peer_changed` comes when there is.
         if not self.is_vote_good and len(self.voters) > 1:
             delay_ms += self.settings.election_ms  # Those who can vote for themselves first.
+        if not self.links.is_fit and len(self.voters) > 1:
+            # Those with better disks first; but they may lack what was committed, or not vote here.
+            delay_ms += UNFIT_ELECTIONS * self.settings.election_ms
         rank = self.rank(without)
         if rank:
             delay_ms += rank * self.settings.rank_ms + self._jitter()

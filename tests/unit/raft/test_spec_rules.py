@@ -6,7 +6,7 @@ unclean starts, in-sync replicas, liveness.
 
 import pytest
 from scenarios.raft_cluster import Cluster, voter
-from scenarios.raft_solo import P, Solo, led
+from scenarios.raft_solo import PLAIN, P, Solo, led
 
 from dmq.raft.messages import (
     Ack,
@@ -94,7 +94,7 @@ def test_vote_only_voters_of_the_last_mark_are_counted() -> None:
     assert solo.core.role is Role.CANDIDATE
 
 
-@pytest.mark.parametrize("why", ["not a voter", "damaged", "recovering", "unfit"])
+@pytest.mark.parametrize("why", ["not a voter", "damaged", "recovering", "leaving"])
 def test_vote_who_does_not_stand(why: str) -> None:
     solo = Solo(is_damaged=why == "damaged", is_recovering=why == "recovering", is_connected=False)
     if why == "not a voter":
@@ -103,11 +103,38 @@ def test_vote_who_does_not_stand(why: str) -> None:
         first = Mark(1, 0, 0, solo.voters, 0)
         solo.hears(2, append(1, BASE, P(1, 1, 0), first, others))
         solo.disconnect(2)
-    solo.host.links.is_fit = why != "unfit"
+    solo.host.links.is_leaving = why == "leaving"
     solo.connect(3)
     solo.core.start(solo.now)
     solo.passes(100_000)
     assert solo.core.role is Role.FOLLOWER
+
+
+def test_vote_who_has_a_bad_disk_stands_after_all_others() -> None:
+    """It may be the only one that has what was committed."""
+    solo = Solo()
+    solo.host.links.is_fit = False
+    solo.core.start(solo.now)
+    last_rank_ms = 2 * PLAIN.rank_ms
+    solo.passes(last_rank_ms + PLAIN.election_ms)
+    assert solo.core.role is Role.FOLLOWER
+    solo.passes(PLAIN.election_ms)
+    assert solo.core.role is Role.PRE_CANDIDATE
+
+
+def test_vote_a_lease_that_lasts_is_not_asked_about_for_ever_at_a_quick_pace() -> None:
+    """Only our own link to the leader is down, perhaps for days, and there may be thousands of groups."""
+    solo = Solo()
+    solo.core.start(solo.now)
+    waits = []
+    for _ in range(30):
+        solo.passes(waits[-1] if waits else 0)
+        assert dict(solo.says())[2] == PreVote(1, BASE)
+        solo.hears(2, PreVoteReply(0, 1, Refusal.LEASE, False))
+        assert solo.core.deadline is not None
+        waits.append(solo.core.deadline - solo.now)
+    assert waits[0] == PLAIN.lease_retry_ms
+    assert min(waits[10:]) >= PLAIN.election_ms
 
 
 def test_vote_a_damaged_replica_votes_by_its_positions() -> None:

@@ -329,14 +329,17 @@ class Driven:
     def step(self, sender: Voter, session: int, message: Message, data: bytes, now: int) -> None:
         """A message came. Raises ProtocolError if its bytes are not what it says."""
         batches: list[cargo.Batch] = []
+        is_unable = False
         if self.is_lost:
             return
         if self.log.is_damaged and not self.core.is_damaged:
             self.note_damage(StorageError("found by a reader"), now)
         if isinstance(message, Append) and message.epoch >= self.core.epoch:
             batches = cargo.check(message, data)
-            if message.end.offset > message.prev.offset and not self._takes_records():
-                # Follow its leader, take nothing; it will come again when it got no answer.
+            is_unable = message.end.offset > message.prev.offset and not self._takes_records()
+            if is_unable:
+                # Follow its leader, take nothing, and say so: what is under way to a peer is bounded
+                # for all groups together, and those that we do take must not wait behind this one.
                 message = message._replace(
                     marks=(),
                     end=message.prev,
@@ -345,6 +348,8 @@ class Driven:
                 )
                 self.count("append refused")
         self.core.step(sender, session, message, now)
+        if is_unable:
+            self.core.unable()
         self._perform(now, batches)
 
     def _takes_records(self) -> bool:

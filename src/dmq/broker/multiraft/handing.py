@@ -1,13 +1,14 @@
 """Leaderships handed over: because this broker's disk is slow or full, or because it stops in order.
 
 A broker whose sync takes a second hands its groups to voters whose last sync took less than a quarter of
-that, and stands for nothing until its disk is well again; brokers that share one slow disk keep what
-they have. While a sync hangs nothing that promises can leave, so then it just resigns: the next
-heartbeats' digests tell the others. A sync that hangs for long ends the process.
+that, and stands after all others until its disk is well again: only if nobody else can be elected, as
+when what was committed is on bad disks only. Brokers that share one slow disk keep what they have.
+While a sync hangs nothing that promises can leave, so then it just resigns: the next heartbeats' digests
+tell the others. A sync that hangs for long ends the process.
 
 A full disk takes no records, so it counts as the slowest of all, here and in what others are told; only
-groups that may use its reserve stay. If nobody is better off any more, all stand again: what can't
-be written can be read. Called by node.py.
+groups that may use its reserve stay. If nobody is better off any more, all are as good as before: what
+can't be written can be read. Called by node.py.
 """
 
 from collections.abc import Callable, Iterable
@@ -143,7 +144,7 @@ class Farewell:
     """An orderly end: every group that is ours goes to another voter, and we know that it has it."""
 
     def __init__(self, links: PeerLinks) -> None:
-        links.raft.is_fit = False  # Stand for nothing from here on.
+        links.raft.is_leaving = True
         self._links = links
         self._given: dict[Replica, None] = {}
 

@@ -158,7 +158,7 @@ class GroupNode:
         """
         key = GroupKey(topic_id, partition)
         settings = settings or GroupSettings()
-        log, memory, is_new = self._groups.claim(
+        log, memory, is_new, has_staged = self._groups.claim(
             key, self.me, voters, settings, is_founding=is_founding
         )
         replica = Replica(
@@ -172,6 +172,7 @@ class GroupNode:
             host=self,
         )
         replica.is_unborn = is_new
+        replica.has_staged = has_staged
         if is_new:
             self._unborn.append(replica)
         self._groups.add(replica)

@@ -23,6 +23,8 @@ class Claimed(NamedTuple):
     log: Log
     memory: list[Log]
     is_new: bool
+    has_staged: bool = False
+    """It was told of a promise that a former one gave."""
 
 
 class Registry:
@@ -68,15 +70,12 @@ class Registry:
         log = self.unclaimed.pop(key, None)
         if log is not None:
             log.configure(settings.log)
-            return Claimed(log, memory, False)
+            return Claimed(log, memory, False, _take_over(log, memory))
         is_voter = is_founding and me in voters and not memory
         log = self._store.create(
             *key, voters=voters, settings=settings.log, base=None if is_voter else BLANK
         )
-        if memory:
-            last = max(memory, key=lambda old: old.epoch)
-            log.set_hard(last.epoch, last.vote)
-        return Claimed(log, memory, True)
+        return Claimed(log, memory, True, _take_over(log, memory))
 
     def drop_logs(self, key: GroupKey) -> None:
         """All that this broker has of a group goes; its replica was removed before."""
@@ -136,3 +135,17 @@ class Registry:
                 replica.our_tags[peer] = self._tag
             self.by_peer.setdefault(peer, {})[replica] = None
         replica.known_members = members
+
+
+def _take_over(log: Log, memory: list[Log]) -> bool:
+    """What former logs promised last is the present one's word; whether it did not know. A crash may have
+    come between the turn in which this log began and the one that was to say it."""
+    last = max(memory, key=_promise, default=log)
+    if _promise(last) <= _promise(log):
+        return False
+    log.set_hard(last.epoch, last.vote)
+    return True
+
+
+def _promise(log: Log) -> tuple[int, bool]:
+    return log.epoch, log.vote is not None

@@ -28,7 +28,7 @@ class NodeSettings:
     exchange_ms: int = 2000
     """Tables that did not bring two digests together are exchanged again after this."""
     slow_sync_ms: int = 1000
-    """With a sync this old the broker hands its leaderships over and stands for nothing."""
+    """With a sync this old the broker hands its leaderships over and stands after others."""
     stuck_sync_ms: int = 10_000
     """With a sync this old the process must stop."""
 

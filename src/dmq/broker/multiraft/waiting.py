@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from dmq.errors import ErrorCode
+from dmq.raft.quorum import NOTHING
 from dmq.types import Position
 
 OWN, ALL = 1, -1
@@ -38,6 +39,7 @@ class ParkedAppend:
         "on_settled",
         "position",
         "size",
+        "was_cut",
     )
 
     def __init__(
@@ -51,9 +53,11 @@ class ParkedAppend:
         self.deadline = 0
         self.is_gone = False
         """The log was cut below it and has not got it back."""
+        self.was_cut = False
+        """It was cut once: others may have it, whatever becomes of it here."""
         self.on_done: OnAppended | None = None
         self.on_settled: Callable[[int], None] | None = None
-        """Told the size when this append leaves the queue, for whoever counts them."""
+        """Told the size when this append holds no memory any more, for whoever counts them."""
 
     def lose_patience(self) -> None:
         """Call back before the end."""
@@ -62,12 +66,16 @@ class ParkedAppend:
         if on_done is not None:
             on_done(ErrorCode.REQUEST_TIMED_OUT)
 
-    def tell(self, code: ErrorCode) -> None:
-        """Call back, once. The callback is let go of first: it often refers to this object, and
-        such a circle would keep a request's megabytes until the next collection."""
+    def settle(self) -> None:
+        """It counts no longer."""
         on_settled, self.on_settled = self.on_settled, None
         if on_settled is not None:
             on_settled(self.size)
+
+    def tell(self, code: ErrorCode) -> None:
+        """Call back, once. The callback is let go of first: it often refers to this object, and
+        such a circle would keep a request's megabytes until the next collection."""
+        self.settle()
         on_done, self.on_done = self.on_done, None
         if on_done is not None:
             on_done(code)
@@ -91,9 +99,12 @@ class FetchWaiter:
 class Acks:
     """Parked appends of one log, in order of their positions."""
 
-    __slots__ = ("_committed", "_own", "_uncommitted")
+    __slots__ = ("_committed", "_durable", "_late", "_own", "_uncommitted")
 
     def __init__(self) -> None:
+        self._durable = NOTHING
+        self._late: list[ParkedAppend] = []
+        """Nobody waits for them any more, and they may not be on our disk yet."""
         self._own: deque[ParkedAppend] = deque()
         self._uncommitted: deque[ParkedAppend] = deque()
         self._committed: deque[ParkedAppend] = deque()
@@ -123,17 +134,33 @@ class Acks:
 
     def cut(self, p: Position) -> None:
         """All beyond `p` went."""
+        self._durable = min(self._durable, p)
         for append in self._uncommitted:
             if append.position > p:
-                append.is_gone = True
+                append.is_gone = append.was_cut = True
         moved = []
         while self._own and self._own[-1].position > p:
             append = self._own.pop()
-            append.is_gone = True
+            append.is_gone = append.was_cut = True
             moved.append(append)
-        if moved:  # Their own disk does not have them any more: their fate is the group's now.
-            both = sorted([*self._uncommitted, *moved], key=lambda a: a.position)
+        # Their own disk does not have them any more: their fate is the group's now.
+        self._wait_on(moved)
+        self._let_go()
+
+    def _wait_on(self, appends: list[ParkedAppend]) -> None:
+        if appends:
+            both = sorted([*self._uncommitted, *appends], key=lambda a: a.position)
             self._uncommitted = deque(both)
+
+    def _let_go(self) -> None:
+        """Whom nobody waits for counts until its bytes are in the log's files, or nowhere: it may be
+        long until the group has a leader and its fate is known."""
+        late, self._late = self._late, []
+        for append in late:
+            if append.is_gone or append.position <= self._durable:
+                append.settle()
+            elif append.on_settled is not None:
+                self._late.append(append)
 
     def regained(self, end: Position) -> None:
         """The log grew to `end` by another's records; they may be what was cut before."""
@@ -147,19 +174,26 @@ class Acks:
             append.tell(ErrorCode.REQUEST_TIMED_OUT)
 
     def refused(self, p: Position, code: ErrorCode) -> None:
-        """The disk did not take what lies beyond `p`, and nobody else was sent it: definite."""
-        gone = []
+        """The disk did not take what lies beyond `p`, and nobody else was sent it: definite; but for
+        what had been cut and came back from others, which may yet be committed."""
+        gone, others_have = list[ParkedAppend](), list[ParkedAppend]()
         for queue in (self._own, self._uncommitted):
             while queue and queue[-1].position > p:
-                gone.append(queue.pop())
+                append = queue.pop()
+                append.is_gone = True
+                (others_have if append.was_cut else gone).append(append)
+        self._wait_on(others_have)
         for append in gone:  # Who is told may append again, and must find nobody beyond the end.
             append.tell(code)
 
     def durable(self, p: Position) -> None:
         """Our disk has all up to `p`."""
+        self._durable = p
         own = self._own
         while own and own[0].position <= p:
             own.popleft().tell(ErrorCode.NONE)
+        if self._late:
+            self._let_go()
 
     def committed(self, p: Position, *, is_enough: bool = False) -> None:
         """The commit point is at `p`: all up to there is settled. `is_enough`: a majority is all that
@@ -193,12 +227,18 @@ class Acks:
             queue.popleft().tell(ErrorCode.NONE)
 
     def expire(self, now: int) -> None:
-        """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on, and
-        is counted until its end."""
-        for queue in (self._own, self._uncommitted, self._committed):
-            for append in queue:
-                if append.deadline and append.deadline <= now:
-                    append.lose_patience()
+        """Answer REQUEST_TIMED_OUT where a producer's patience ended; the append itself goes on."""
+        late = [
+            append
+            for queue in (self._own, self._uncommitted, self._committed)
+            for append in queue
+            if append.deadline and append.deadline <= now
+        ]
+        for append in late:
+            append.lose_patience()
+        if late:
+            self._late += late
+            self._let_go()
 
     def fail(self, code: ErrorCode) -> None:
         for append in self._take_all():
@@ -208,6 +248,7 @@ class Acks:
         parked = [*self._committed, *self._own, *self._uncommitted]
         for queue in (self._committed, self._own, self._uncommitted):
             queue.clear()
+        self._late.clear()
         return sorted(parked, key=lambda a: a.position)
 
 

@@ -1,10 +1,15 @@
 """Disks that are full or slow: who leads then, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 from fakes.disk import FakeDisk
-from unit.broker.multiraft.wiring import TOPIC, Broker, World, produce, values
+from unit.broker.multiraft.wiring import TOPIC, Broker, World, batch, produce, values
 
+from dmq.broker.multiraft.frames import Frame
 from dmq.broker.multiraft.replica import GroupSettings
+from dmq.broker.multiraft.sending import SendSettings
+from dmq.broker.multiraft.turn import NodeSettings
 from dmq.errors import ErrorCode
 from dmq.storage.log import LogSettings
 from dmq.storage.store import StoreSettings
@@ -249,3 +254,72 @@ def test_a_leader_that_steps_down_before_its_flush_acknowledges_as_a_follower(
     world.pass_time(20)
     assert new.replica.core.matches()[leader.me] == new.replica.core.end
     assert [values(broker) for broker in world.brokers.values()] == [[b"a", b"b"]] * 4
+
+
+def test_voters_that_are_all_full_elect_though_somebody_else_has_room() -> None:
+    """It has no vote here. What can't be written can be read, and topics can be deleted."""
+    world = World(4, store=RESERVE)
+    voters = world.voters[:3]
+    world.create(voters=voters)
+    leader = world.leader()
+    produce(leader, b"a")
+    world.settle()
+    for number in (1, 2, 3):
+        fill(world[number])
+    world.pass_time(1500)
+    leader.kill()
+    leader.restart()
+    world.reopen(leader)
+    world.until(lambda: len(world.leaders) == 1)
+    assert values(world.leaders[0]) == [b"a"]
+
+
+def test_full_voters_elect_if_the_one_with_room_lacks_what_was_committed() -> None:
+    world = World(3, store=RESERVE)
+    leader = world.elected()
+    behind, other = world.others(leader)
+    behind.kill()
+    produce(leader, b"a")
+    world.settle()
+    for broker in (leader, other):
+        fill(broker)
+    world.drops = lambda sender, to, frame: to == behind.number and has_records(frame)
+    behind.restart()
+    world.reopen(behind)
+    world.pass_time(1500)
+    leader.kill()
+    world.until(lambda: world.leaders == [other])
+    assert values(other) == [b"a"]
+    world.drops = lambda sender, to, frame: False
+    world.until(lambda: world.leaders == [behind])
+    assert values(behind) == [b"a"]
+
+
+def has_records(frame: Frame) -> bool:
+    return any(message.cargo for message in frame.messages)
+
+
+def test_what_a_full_follower_does_not_take_keeps_nothing_from_it_that_it_takes() -> None:
+    """The window of what is under way to a peer is one for all groups."""
+    settings = NodeSettings(sending=SendSettings(flying_bytes=1000))
+    world = World(3, store=replace(RESERVE, reserve_bytes=10_000), settings=settings)
+    world.create()
+    world.create(partition=1)
+    reserved = GroupSettings(log=LogSettings(may_use_reserve=True))
+    world.create(reserved, partition=2)
+    leader = world.leader()
+    world.pass_time(1000)
+    full = world.others(leader)[1]
+    parts = [leader.node.replica(TOPIC, partition) for partition in range(3)]
+    assert all(part is not None and part.is_leader for part in parts), "one leads all of them"
+    full.disk.capacity = full.disk.used_bytes() + 9000
+    world.pass_time(300)
+    for part in parts:
+        assert part is not None
+        part.produce(batch(bytes(600)), world.now, acks=1, timeout_ms=1000)
+        world.settle()
+    world.pass_time(5000)
+    kept = full.node.replica(TOPIC, 2)
+    assert kept is not None
+    assert kept.log_end_offset == 1
+    assert full.replica.log_end_offset == 0

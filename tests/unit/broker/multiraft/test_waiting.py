@@ -72,6 +72,39 @@ def test_what_was_cut_may_come_back() -> None:
     assert log.said == {"a": NONE, "b": GONE}
 
 
+def test_what_came_back_and_was_refused_here_may_be_committed_elsewhere() -> None:
+    log = Log()
+    log.park("a", Position(1, 0, 5))
+    log.acks.cut(Position(1, 0, 4))
+    log.acks.regained(Position(1, 0, 5))
+    log.acks.refused(Position(1, 0, 4), ErrorCode.KAFKA_STORAGE_ERROR)
+    assert log.said == {}, "others have it"
+    log.acks.regained(Position(1, 0, 5))
+    log.committed(Position(3, 0, 6))
+    assert log.said == {"a": NONE}
+
+
+def test_who_lost_patience_counts_until_its_bytes_are_on_disk() -> None:
+    log = Log()
+    settled: list[int] = []
+    for offset in (1, 2, 3):
+        log.park(f"{offset}", Position(1, 0, offset), deadline=100)
+    for append in log.acks._uncommitted:
+        append.on_settled = settled.append
+    log.acks.durable(Position(1, 0, 1))
+    assert settled == [], "somebody waits for it"
+    log.acks.expire(100)
+    assert set(log.said.values()) == {ErrorCode.REQUEST_TIMED_OUT}
+    assert len(settled) == 1
+    log.acks.durable(Position(1, 0, 2))
+    assert len(settled) == 2
+    log.acks.cut(Position(1, 0, 2))
+    assert len(settled) == 3, "its bytes are nowhere"
+    log.committed(Position(2, 0, 3))
+    assert len(settled) == 3
+    assert not log.acks
+
+
 def test_after_a_reset_nobody_knows() -> None:
     log = Log()
     log.park("a", Position(1, 0, 5))
