@@ -128,7 +128,12 @@ class Assembly:
         wall, steady = self.clocks
         identity, peers, timers = ground.identity, ground.peers, self.node.timers
         self.presence = Presence(
-            identity.node_id, self.metadata.replica, self.node.links, peers, steady
+            identity.node_id,
+            self.metadata.replica,
+            self.node.links,
+            peers,
+            steady,
+            lambda: self.machine.state.brokers,
         )
         self.forwarding = Forwarding(
             self.metadata, identity.node_id, peers, timers, wall, steady, self.presence

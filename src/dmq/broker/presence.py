@@ -6,16 +6,18 @@
 Two notions, because a broker that is cut off hears nobody and is wrong about all of them. Clients
 drop brokers that they are not told of, and with them the requests under way: librdkafka takes those for
 not written and sends them again. A list that a broker made up by itself would write records twice, so
-it is the metadata leader's, as in Kafka, and a broker without a leader keeps the last one.
+it is the metadata leader's, as in Kafka, and a broker without a leader keeps the last one. One that was
+told nothing yet, because it was just started, names all that are registered.
 
 The leader takes a broker off the list after `DOWN_MS` of silence: longer than it would itself go on to
-lead without a majority, and longer than a restart takes. That nobody listens at its address is no reason
+lead without a majority, and longer than a restart takes. What it did not hear before it led says
+nothing: the list that it found stands for so long. That nobody listens at its address is no reason
 to do it sooner: what librdkafka has queued for a broker that it drops is gone without a word, and who
 waits for a transaction's offsets waits for ever. Called by the runtime and the service.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dmq.broker.answer import Answer
 from dmq.broker.multiraft.links import PeerLinks
@@ -42,14 +44,20 @@ class Presence:
         links: PeerLinks,
         peers: Peers | None,
         now: Callable[[], int],
+        registered: Callable[[], Collection[int]],
     ) -> None:
+        """`registered`: all brokers that the metadata know."""
         self._node_id = node_id
         self._metadata = metadata
         self._links = links
         self._peers = peers
         self._now = now
-        self._told: frozenset[int] = frozenset()
-        """All others that are up, by the metadata leader's last word."""
+        self._registered = registered
+        self._told: frozenset[int] | None = None
+        """All others that are up, by the metadata leader's last word; None: there was none yet."""
+        self._found: frozenset[int] = frozenset()
+        """What it was when we began to lead the metadata."""
+        self._led_since: int | None = None
         self._tell_at = 0
         if peers is not None:
             peers.serve(LISTED, self._hear)
@@ -64,25 +72,31 @@ class Presence:
 
     def listed(self) -> list[int]:
         """The other brokers that clients are told of."""
-        return sorted(self._told.union(self.heard()))
+        return sorted(self._last_word().union(self.heard()))
+
+    def _last_word(self) -> frozenset[int]:
+        return frozenset(self._registered()) - {self._node_id} if self._told is None else self._told
 
     def tick(self) -> None:
         """As the metadata's leader: see who is up, and tell everybody."""
         if self._peers is None or not self._metadata.is_leader:
-            self._tell_at = 0
+            self._tell_at, self._led_since = 0, None
             return
         now = self._now()
-        up = frozenset(
-            voter.node
-            for voter, link in self._links.by_peer.items()
-            if link.is_live or now - link.heard_at < DOWN_MS
-        )
+        if self._led_since is None:
+            self._led_since, self._found = now, self._last_word()
+        up = self._up(now, self._led_since)
         if up == self._told and now < self._tell_at:
             return
         self._told, self._tell_at = up, now + TELL_MS
         body = b"".join(_NODE.pack(node) for node in sorted({self._node_id, *up}))
         for node in self._peers.linked():
             self._peers.cast(node, LISTED, body)
+
+    def _up(self, now: int, led_since: int) -> frozenset[int]:
+        links = self._links.by_peer.items()
+        up = {v.node for v, link in links if link.is_live or now - link.heard_at < DOWN_MS}
+        return frozenset(up | self._found if now - led_since < DOWN_MS else up)
 
     def _hear(self, node: int, body: bytes) -> Answer[bytes]:
         """Raises ProtocolError."""

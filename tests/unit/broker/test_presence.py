@@ -37,18 +37,22 @@ class Stage:
     def __init__(self) -> None:
         self.world = World(3)
         self.leader = self.world.elected()
-        wires: dict[int, Wire] = {}
-        self.presence = {
-            number: Presence(
-                number,
-                broker.replica,
-                broker.node.links,
-                Wire(self.world, broker, wires),
-                lambda: self.world.now,
-            )
-            for number, broker in self.world.brokers.items()
-        }
+        self._wires: dict[int, Wire] = {}
+        self.presence: dict[int, Presence] = {}
+        for broker in self.world.brokers.values():
+            self.begin(broker)
         self.run(100)
+
+    def begin(self, broker: Broker) -> None:
+        """Its process starts, and was told nothing."""
+        self.presence[broker.number] = Presence(
+            broker.number,
+            broker.replica,
+            broker.node.links,
+            Wire(self.world, broker, self._wires),
+            lambda: self.world.now,
+            lambda: [1, 2, 3],
+        )
 
     def run(self, ms: int) -> None:
         for _ in range(0, ms, 50):
@@ -119,3 +123,39 @@ def test_only_the_leader_of_the_metadata_is_believed() -> None:
     stage.run(2 * DOWN_MS)
     said(two, b"")
     assert stage.listed(one) == {1, 2, 3}
+
+
+def restarted_without(stage: Stage, silent: Broker) -> tuple[Broker, Broker]:
+    """Another broker starts again, and can't hear this one; and who is left."""
+    again, last = stage.world.others(silent)
+    again.kill()
+    for other in (again, last):
+        stage.world.cut(silent.number, other.number)
+    again.restart()
+    stage.world.reopen(again)
+    stage.begin(again)
+    return again, last
+
+
+def test_who_was_just_started_names_all_until_it_is_told() -> None:
+    stage = Stage()
+    again, _ = restarted_without(stage, stage.leader)
+    assert stage.listed(again.number) == {1, 2, 3}
+
+
+def test_a_leader_that_was_just_started_takes_nobody_off_the_list_whom_it_could_not_hear() -> None:
+    """A client that is not told of a broker sends what is under way to it again."""
+    stage = Stage()
+    silent = stage.leader
+    again, last = restarted_without(stage, silent)
+    stage.run(3000)
+    (leader,) = [broker for broker in stage.world.leaders if broker is not silent]
+    if leader is not again:
+        leader.replica.transfer(again.me, stage.world.now)
+        stage.world.until(lambda: again.replica.is_leader)
+    stage.run(DOWN_MS - 4000)
+    for number in (again.number, last.number):
+        assert stage.listed(number) == {1, 2, 3}
+    stage.run(2 * DOWN_MS)
+    for number in (again.number, last.number):
+        assert stage.listed(number) == {again.number, last.number}
