@@ -126,12 +126,12 @@ def test_only_the_leader_of_the_metadata_is_believed() -> None:
 
 
 def restarted_without(stage: Stage, silent: Broker) -> tuple[Broker, Broker]:
-    """Another broker starts again, and can't hear this one; and who is left."""
+    """Another broker starts again, and never has a link with this one; and who is left."""
     again, last = stage.world.others(silent)
     again.kill()
-    for other in (again, last):
-        stage.world.cut(silent.number, other.number)
-    again.restart()
+    stage.world.cut(silent.number, last.number)
+    again.start()
+    stage.world.connect(again, last)
     stage.world.reopen(again)
     stage.begin(again)
     return again, last
