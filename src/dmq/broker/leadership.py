@@ -6,6 +6,7 @@ now and then. What others say goes into the table. Whoever asks for a partition'
 higher epoch of what the table and the local replica know. Called by the runtime and the service.
 """
 
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
@@ -18,6 +19,8 @@ from dmq.broker.peers import Peers
 from dmq.broker.replicas import Replicas
 from dmq.broker.roll_call import RollCall
 from dmq.types import METADATA_TOPIC_ID, NO_EPOCH, NO_LEADER
+
+log = logging.getLogger("dmq.broker")
 
 LEADERS, TELL_ALL = "leaders", "tell-leaders"
 """Verbs between brokers."""
@@ -48,6 +51,7 @@ class Leadership:
         peers: Peers | None,
         now: Callable[[], int],
     ) -> None:
+        self._node = node
         self._replicas = replicas
         self._peers = peers
         self._now = now
@@ -106,6 +110,7 @@ class Leadership:
         if now >= self._prune_at:
             self._prune_at = now + PRUNE_MS
             self._prune(table)
+            self._let_go(table)
 
     def _prune(self, table: LeaderTable) -> None:
         """Forget deleted topics of which somebody spoke after we had forgotten them."""
@@ -114,6 +119,18 @@ class Leadership:
         gone = before & self._strangers
         if gone:
             table.prune(topics - gone)
+
+    def _let_go(self, table: LeaderTable) -> None:
+        """Logs of replicas that were moved away while this broker was down: no topic wants them here,
+        and whoever leads them now goes on without us. Metadata alone are not believed: they may be
+        older than the move that brought the replica here."""
+        for key in self._node.unclaimed:
+            local, led = self._replicas.by_id.get(key.topic_id), table.get(*key)
+            if local is None or led is None or key.partition in local.wanted:
+                continue
+            if led.leader != NO_LEADER and self._node_id not in (led.leader, *led.voters):
+                log.info("%s-%d was moved away: its files go", local.name, key.partition)
+                self._node.leave_group(*key)
 
     def _claim(self, replicas: dict[Replica, None]) -> None:
         table, now = self._table, self._now()

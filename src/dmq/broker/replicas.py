@@ -239,8 +239,17 @@ class Replicas:
         return local
 
     def report_orphans(self) -> None:
-        """After the start: logs that no topic claims. They are kept; a person decides."""
+        """After the start: logs that no topic claims. Those that nobody knows are kept; a person
+        decides. Others were moved away meanwhile: they go when their leaders say so (leadership.py)."""
         for topic_id, index in self._node.unclaimed:
+            known = self.by_id.get(topic_id)
+            if known is not None:
+                log.info(
+                    "partition %d of %s is on disk, and is meant to be on other brokers now",
+                    index,
+                    known.name,
+                )
+                continue
             log.warning(
                 "partition %d of unknown topic id %s is on disk; it is kept and not served",
                 index,
