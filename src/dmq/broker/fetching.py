@@ -1,7 +1,8 @@
 """The verb `fetch`: read what is there, or wait until enough is.
 
 Owns the long poll. A fetch reads all its partitions at once; if that gives too little, it parks a
-waiter at each of them and reads again when enough bytes were committed or its patience ends. It
+waiter at each of them and reads again when enough bytes were committed or its patience ends. So does
+one that asks for more than the log has while it is not known whether another broker leads by now. It
 copies no record bytes: results are slices of files.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from dmq.broker.multiraft.replica import UnsureError
 from dmq.broker.multiraft.waiting import FetchWaiter
 from dmq.broker.partition import Partition
 from dmq.broker.timers import Timer, Timers
@@ -90,6 +92,8 @@ class How(NamedTuple):
 
     rack: str | None
     committed_only: bool
+    asked_at: int | None = None
+    """Since when it waits; None: it was asked just now."""
 
 
 class Fetcher:
@@ -151,7 +155,7 @@ class Fetcher:
                 result = self._read_one(partition, spec, left, how, is_first=total == 0)
             except (DmqError, OSError) as error:
                 results.append(FetchResult(spec, code_of(error)))
-                is_final = True
+                is_final = is_final or not isinstance(error, UnsureError)
                 continue
             if result.records is not None:
                 left -= len(result.records)
@@ -186,15 +190,20 @@ class Fetcher:
         if spec.last_fetched_epoch >= 0:
             epoch, end = partition.end_of_epoch(spec.last_fetched_epoch)
             if epoch < spec.last_fetched_epoch or end < spec.offset:
-                partition.check_newest()
+                partition.check_newest(how.asked_at)
                 return FetchResult(
                     spec, ErrorCode.NONE, high_watermark, start, diverging=(epoch, end)
                 )
         if how.committed_only:
-            return _read_committed(partition, spec, left, is_first)
+            return _read_committed(partition, spec, left, how, is_first)
         if spec.offset == high_watermark:  # The usual case of a reader that keeps up.
             return FetchResult(spec, ErrorCode.NONE, high_watermark, start)
-        slices = partition.read(spec.offset, min(spec.bytes_max, left), whole_first_batch=is_first)
+        slices = partition.read(
+            spec.offset,
+            min(spec.bytes_max, left),
+            whole_first_batch=is_first,
+            asked_at=how.asked_at,
+        )
         return FetchResult(
             spec, ErrorCode.NONE, high_watermark, start, Slices(slices) if slices else None
         )
@@ -207,13 +216,15 @@ class Fetcher:
 
 
 def _read_committed(
-    partition: Partition, spec: FetchSpec, left: int, is_first: bool
+    partition: Partition, spec: FetchSpec, left: int, how: How, is_first: bool
 ) -> FetchResult:
     """Up to the last stable offset, with what was aborted on the way; nothing from a follower that
     does not know that yet, so that the reader waits. Raises DmqError or OSError."""
     high_watermark, start = partition.high_watermark, partition.log.log_start
     bytes_max = min(spec.bytes_max, left)
-    read = partition.read_committed(spec.offset, bytes_max, whole_first_batch=is_first)
+    read = partition.read_committed(
+        spec.offset, bytes_max, whole_first_batch=is_first, asked_at=how.asked_at
+    )
     if read is None:
         return FetchResult(
             spec, ErrorCode.NONE, high_watermark, start, last_stable_offset=NOT_KNOWN
@@ -252,11 +263,11 @@ class _Parked:
         on_done: OnFetched,
     ) -> None:
         self._fetcher = fetcher
-        self._how = how
         self._specs = specs
         self._bytes_max = bytes_max
         self._on_done = on_done
         self._partitions = fetcher.partitions_of(specs)
+        self._how = how._replace(asked_at=self._partitions[0].now())
         self._waiter: FetchWaiter | None = None
         self._timer: Timer | None = None
 

@@ -182,15 +182,27 @@ class Partition:
 
     # --- reading -----------------------------------------------------------------------------
 
+    def now(self) -> int:
+        """The time by which it is known who leads."""
+        return self._now()
+
     def read(
-        self, offset: int, bytes_max: int, *, whole_first_batch: bool, end: int | None = None
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        whole_first_batch: bool,
+        end: int | None = None,
+        asked_at: int | None = None,
     ) -> list[FileSlice]:
-        """File slices from `offset` up to the high watermark, or to `end` before it.
+        """File slices from `offset` up to the high watermark, or to `end` before it. `asked_at`: if the
+        reader has waited since.
 
         Raises KafkaError if out of range.
         """
+        since = self._now() if asked_at is None else asked_at
         return self.replica.read(
-            offset, bytes_max, self._now(), whole_first_batch=whole_first_batch, end=end
+            offset, bytes_max, since, whole_first_batch=whole_first_batch, end=end
         )
 
     def last_stable_offset(self) -> int:
@@ -199,18 +211,22 @@ class Partition:
         return self.high_watermark if self.book is None else self.book.last_stable_offset()
 
     def read_committed(
-        self, offset: int, bytes_max: int, *, whole_first_batch: bool
+        self, offset: int, bytes_max: int, *, whole_first_batch: bool, asked_at: int | None = None
     ) -> CommittedRead | None:
         """The same up to the last stable offset, with what was aborted on the way; None: a follower
         does not know that yet, and wakes who waits here when it does. Raises DmqError or OSError."""
         if self.book is None:
-            slices = self.read(offset, bytes_max, whole_first_batch=whole_first_batch)
+            slices = self.read(
+                offset, bytes_max, whole_first_batch=whole_first_batch, asked_at=asked_at
+            )
             return CommittedRead(slices, self.high_watermark, [])
         decided = self.book.decided(offset)
         if decided is None:
             return None
         stable, aborts = decided
-        slices = self.read(offset, bytes_max, whole_first_batch=whole_first_batch, end=stable)
+        slices = self.read(
+            offset, bytes_max, whole_first_batch=whole_first_batch, end=stable, asked_at=asked_at
+        )
         if not slices or not aborts.has_aborted:
             return CommittedRead(slices, stable, [])
         # Not all of the log's: a reader that is far behind would get them with each answer.
@@ -221,9 +237,9 @@ class Partition:
         """Whether we lead, and no other leader can have committed more than we know."""
         return self.replica.is_newest(self._now())
 
-    def check_newest(self) -> None:
+    def check_newest(self, asked_at: int | None = None) -> None:
         """Before it is said that the log has less than somebody has seen; see `Replica.check_newest`."""
-        self.replica.check_newest(self._now())
+        self.replica.check_newest(self._now() if asked_at is None else asked_at)
 
     def newest(self) -> Answer[None]:
         """An answer that comes when what we know now is known to be the newest; fails if we lead no

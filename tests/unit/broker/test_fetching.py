@@ -5,6 +5,7 @@ from fakes.broker import FakeBroker
 
 from dmq.broker.fetching import Fetcher, FetchResult, FetchSpec, How
 from dmq.broker.markers import write_marker
+from dmq.broker.multiraft.newest import Reads
 from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode
 from dmq.machines.transactions.commands import TxnMarker
@@ -245,3 +246,26 @@ def test_a_reader_far_behind_is_told_of_what_was_aborted_in_its_answer_only(
         read, offset = read + 1, whole[-1].base_offset + 1
     assert told == set(range(count))
     assert read > count // 10
+
+
+def test_beyond_the_end_of_a_leader_that_is_not_sure_to_be_the_newest_a_fetch_waits(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An heir was told to stand and did not: until the next epoch there is no lease, only rounds."""
+    broker.create("t")
+    fill(broker, "t")
+    rounds = [0]
+    monkeypatch.setattr(Reads, "is_newest", lambda self, replica, asked_at: asked_at <= rounds[0])
+    reader = Reader(broker)
+    reader.fetch(spec(offset=7))
+    assert reader.answers == []
+    rounds[0] = broker.now + 100  # Answered by a majority.
+    broker.pass_time(500)
+    assert [result.code for result in reader.answers[0]] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+    reader.answers.clear()
+    reader.fetch(spec(offset=7))
+    broker.pass_time(500)
+    assert [result.code for result in reader.answers[0]] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    reader.answers.clear()
+    reader.fetch(spec(offset=7), wait=0)
+    assert [result.code for result in reader.answers[0]] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]

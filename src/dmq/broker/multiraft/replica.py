@@ -33,6 +33,10 @@ class NotLeaderError(KafkaError):
         self.leader_epoch = epoch
 
 
+class UnsureError(NotLeaderError):
+    """We lead, and can't exclude yet that another does too: a round of heartbeats tells."""
+
+
 class Replica(Driven):
     """See the module; made by `GroupNode.create_group`, ends with `retire`."""
 
@@ -303,7 +307,7 @@ class Replica(Driven):
         end: int | None = None,
     ) -> list[FileSlice]:
         """File slices from `offset` up to the high watermark, on a leader or a follower; or up to
-        `end`, if that comes first.
+        `end`, if that comes first. `now`: when the reader asked.
 
         Raises KafkaError if the offset is out of range, StorageError if the log is damaged.
         """
@@ -323,11 +327,13 @@ class Replica(Driven):
     def check_newest(self, now: int) -> None:
         """Before it is said that the log has less than somebody has seen: whoever hears that goes back,
         or leaves out what it has not read. Raises KafkaError if another replica may have more.
+
+        `now`: when the reader asked. What it has seen by then matters, not what came since.
         """
         if not self.core.is_leader:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # The leader may have it (KIP-392).
         if not self.is_newest(now):
-            raise NotLeaderError(None, self.core.epoch)
+            raise UnsureError(None, self.core.epoch)
 
     def latest_offset(self) -> int:
         """ListOffsets(latest). Raises OFFSET_NOT_AVAILABLE until it is known (KIP-207)."""
