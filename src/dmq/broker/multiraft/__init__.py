@@ -15,6 +15,7 @@
     newest.py    reads that wait until it is known that nobody else leads
     handing.py   leaderships handed over: slow disks, orderly ends
     repair.py    bad bytes of a log, fetched again from a replica that has them
+    bad_range.py one such range: where it begins, found in slices, and who was asked for it
     frames.py    what travels between brokers; codec.py: the same as bytes
 
 No clock, no socket, no thread, no dice of its own: events in, frames out.

@@ -115,7 +115,7 @@ class GroupNode:
         self._disk = DiskWatch(
             self.settings.slow_sync_ms, self.settings.stuck_sync_ms, lambda: store.is_full
         )
-        self._repairs = repair.Repairs(store)
+        self._repairs = repair.Repairs(store, self.settings.repair)
         self._farewell: Farewell | None = None
 
     def __repr__(self) -> str:

@@ -7,6 +7,10 @@ to each: epoch and offset name a record in all the group) and writes them where 
 range is whole the damage is forgotten, in memory at once, on disk with the next flush: a crash in
 between finds the damage again.
 
+However many logs are damaged, a turn looks for the first bad batches in a slice of their bytes only
+(bad_range.py), and a peer is asked for a few ranges at a time. Logs take turns: one that was asked for
+goes to the end of the line, and where one peer has enough to do the next one is asked.
+
 What the leader has not got is not repaired: once all that it has is good, the rest is cut off, as it
 would be in a log that is whole.
 
@@ -23,15 +27,12 @@ import logging
 from functools import partial
 
 from dmq.broker.multiraft import cargo
+from dmq.broker.multiraft.bad_range import FILE_COST, BadRange, RepairSettings
 from dmq.broker.multiraft.frames import RangeReply, RangeRequest
 from dmq.broker.multiraft.links import Link, PeerLinks
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender
 from dmq.errors import KafkaError, ProtocolError, StorageError
-from dmq.raft.marks import Marks
-from dmq.storage.files import File
-from dmq.storage.items import Damage
-from dmq.storage.segment import BadBatchError, Segment, walk
 from dmq.storage.store import Store
 from dmq.types import Position, Voter
 
@@ -41,47 +42,18 @@ ASK_AGAIN_MS = 1000
 """A peer that gave no answer for so long is followed by the next one."""
 
 
-class _Range:
-    """One damaged range while it is being fetched."""
-
-    __slots__ = (
-        "asked",
-        "asked_at",
-        "byte",
-        "damage",
-        "is_all",
-        "limit",
-        "offset",
-        "segment",
-        "stop",
-        "stop_byte",
-        "vain",
-    )
-
-    def __init__(self, damage: Damage, segment: Segment, byte: int, offset: int, stop: int) -> None:
-        self.damage = damage
-        self.segment = segment
-        self.byte = byte
-        self.offset = offset
-        """What is missing begins at this byte and offset."""
-        self.stop = stop
-        self.stop_byte = segment.size
-        self.limit: int | None = None
-        """Where our log parts from the leader's; only what lies below is fetched."""
-        self.is_all = True
-        """Whether `stop` is the segment's end."""
-        self.asked: Voter | None = None
-        self.asked_at: int | None = None
-        self.vain: dict[Voter, None] = {}
-        """Who was asked for this, and gave nothing."""
-
-
 class Repairs:
     """All damaged logs of this broker."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, settings: RepairSettings) -> None:
         self._store = store
-        self._ranges: dict[Replica, _Range | None] = {}
+        self._settings = settings
+        self._ranges: dict[Replica, BadRange | None] = {}
+        """In the order in which they have their turn."""
+        self._look_at = 0
+        """When bytes may be looked at again."""
+        self._is_behind = False
+        """Whether some must be."""
         self._lost: dict[Replica, None] = {}
         self._salvaged_at: dict[Replica, int] = {}
         """When what is left of a log was last to be put together, by an operator's order."""
@@ -107,68 +79,67 @@ class Repairs:
     # ---- asking
 
     def deadline(self) -> int | None:
-        """When to ask again."""
+        """When to ask again, or to look on."""
         moments = [
             found.asked_at + ASK_AGAIN_MS
             for found in self._ranges.values()
             if found is not None and found.asked_at is not None
         ]
         moments += [at + ASK_AGAIN_MS for at in self._salvaged_at.values()]
+        if self._is_behind:
+            moments.append(self._look_at)
         return min(moments, default=None)
 
     def ask(self, links: PeerLinks, sender: Sender, now: int) -> list[Replica]:
         """Ask for what is missing; returns logs that turn out to miss nothing any more."""
         if not self._ranges:
+            self._is_behind = False
             return []
+        self._look_on(now)
+        asks = _Asks(links, sender, self._awaited(now), self._settings.asks_max)
         whole = []
         for replica in list(self._ranges):
-            if not replica.log.is_damaged:  # A reset replaced it, or the order was obeyed.
-                del self._ranges[replica]
-                if self._salvaged_at.pop(replica, None) is not None:
-                    self._store.request_flush(replica.log)  # It may have waited for one.
-                if replica.core.is_damaged:
-                    whole.append(replica)
-                continue
-            is_wanting = self._look_for(replica, now)
-            if replica.order is not None and not (
-                is_wanting and self._has_hope(replica, links, now)
-            ):
-                self._salvage(replica, now)
-            elif is_wanting:
-                self._ask_one(replica, links, sender, now)
-            elif not replica.log.damage:
-                self._ranges.pop(replica, None)
+            found = self._ranges[replica]
+            if replica.log.is_damaged and found is not None and found.is_known:
+                self._serve_own(replica, found, asks, now)
+            if not replica.log.is_damaged and self._let_go(replica):
                 whole.append(replica)
         return whole
 
-    def _look_for(self, replica: Replica, now: int) -> bool:
-        """Find what must be fetched next; False if nothing needs to be, for now or at all."""
-        found, parting = self._ranges[replica], replica.core.parting
-        limit = parting.offset if parting is not None else None
-        if found is None or found.damage not in replica.log.damage or found.limit != limit:
-            found = self._ranges[replica] = self._find(replica, limit)
-        if found is None:
-            return False
-        if found.offset < found.stop:
-            return True
-        if not found.is_all:
-            self._part(replica, now)
-        elif replica.core.leader not in (None, replica.me) and replica.order is None:
-            self.give_up(replica)  # No offset is missing, only bytes: nobody can send them.
-        return False
+    def _let_go(self, replica: Replica) -> bool:
+        """Nothing is bad any more: it went, a reset replaced it, or an order was obeyed; whether the
+        replica must be told."""
+        self._ranges.pop(replica, None)
+        if self._salvaged_at.pop(replica, None) is not None:
+            self._store.request_flush(replica.log)  # It may have waited for one.
+        return replica.core.is_damaged
 
-    def _has_hope(self, replica: Replica, links: PeerLinks, now: int) -> bool:
-        """Whether somebody can be asked for what is missing, and was not asked in vain."""
-        found = self._ranges[replica]
-        assert found is not None
-        if found.asked is not None and found.asked_at is not None:
-            if now - found.asked_at < ASK_AGAIN_MS:
-                return True
-            found.vain[found.asked] = None
-        return any(
-            voter != replica.me and voter not in found.vain and links.open_link(voter) is not None
-            for voter in replica.core.voters
-        )
+    def _awaited(self, now: int) -> dict[Voter, int]:
+        """How many ranges each peer has yet to answer, but for those that nobody waits for any more."""
+        awaited: dict[Voter, int] = {}
+        for found in self._ranges.values():
+            if found is None or found.asked is None or found.asked_at is None:
+                continue
+            if now - found.asked_at >= ASK_AGAIN_MS:
+                found.wait_no_longer()
+            else:
+                awaited[found.asked] = awaited.get(found.asked, 0) + 1
+        return awaited
+
+    def _serve_own(self, replica: Replica, found: BadRange, asks: "_Asks", now: int) -> None:
+        """Do what is next for a log of ours of which we know what is missing."""
+        is_wanting = found.offset < found.stop
+        if not is_wanting and not found.is_all:
+            self._part(replica, now)
+        elif replica.order is not None:
+            if is_wanting and asks.has_hope(replica, found):
+                self._ask_one(replica, found, asks, now)
+            else:
+                self._salvage(replica, now)
+        elif is_wanting:
+            self._ask_one(replica, found, asks, now)
+        elif replica.core.leader not in (None, replica.me):
+            self.give_up(replica)  # No offset is missing, only bytes: nobody can send them.
 
     def _salvage(self, replica: Replica, now: int) -> None:
         """By an operator's order we go on with what is good here."""
@@ -185,23 +156,42 @@ class Repairs:
             replica.log.damage = ()
             self._store.request_flush(replica.log)
 
-    def _ask_one(self, replica: Replica, links: PeerLinks, sender: Sender, now: int) -> None:
-        found = self._ranges[replica]
-        assert found is not None
-        if found.asked_at is not None and now - found.asked_at < ASK_AGAIN_MS:
-            return
-        link = _source(replica, links, found.asked if found.asked_at is not None else None)
-        if link is None:
-            return
-        found.asked, found.asked_at = link.peer, now
-        marks = replica.log.marks
-        mark = next((m for m in reversed(marks.items) if m.offset < found.stop), marks.base)
-        end = Position(mark.epoch, mark.change, found.stop)
-        request = RangeRequest(replica.core.epoch, found.offset, end)
-        sender.post_range(replica.key, link, request)
+    def _ask_one(self, replica: Replica, found: BadRange, asks: "_Asks", now: int) -> None:
+        if found.asked_at is None and asks.has_room and asks.ask(replica, found, now):
+            self._ranges[replica] = self._ranges.pop(replica)  # The others' turn.
 
-    def _find(self, replica: Replica, limit: int | None) -> _Range | None:
-        """The first damaged range of a log, from its last good batch on, below `limit`."""
+    # ---- looking
+
+    def _look_on(self, now: int) -> None:
+        """See what is missing where, as much as a turn may look at, log after log."""
+        budget = left = self._settings.slice_bytes if now >= self._look_at else 0
+        self._is_behind = False
+        for replica in self._ranges:
+            if replica.log.is_damaged:
+                left = self._look_into(replica, left)
+        if left < budget:
+            self._look_at = now + self._settings.pause_ms
+
+    def _look_into(self, replica: Replica, budget: int) -> int:
+        """Look on in one log; what is left of the budget."""
+        log, found, parting = replica.log, self._ranges[replica], replica.core.parting
+        if found is not None and found.damage not in log.damage:
+            found = self._ranges[replica] = None
+        if (found is None or not found.is_known) and budget > 0:
+            found = found or self._find(replica)
+            self._ranges[replica] = found
+            budget -= FILE_COST
+            if found is not None:
+                file = self._store.pool.create(found.segment)
+                budget -= found.look_on(file, log.marks, budget)
+        if found is not None:
+            found.set_limit(parting.offset if parting is not None else None)
+        if found is None or not found.is_known:
+            self._is_behind = True
+        return budget
+
+    def _find(self, replica: Replica) -> BadRange | None:
+        """The first damaged range of a log, of which only the segment is known."""
         log = replica.log
         bases = [segment.base for segment in log.segments_list]
         damage = min(log.damage)
@@ -213,11 +203,7 @@ class Repairs:
         stop = bases[at + 1] if at + 1 < len(bases) else log.end_offset
         self._store.pool.files.make_dir(log.directory)
         file = self._store.pool.create(segment)
-        byte, offset = _good_part(file, min(damage.start, file.size()), segment.base, log.marks)
-        found = _Range(damage, segment, byte, offset, stop if limit is None else min(stop, limit))
-        found.limit = limit
-        found.is_all = found.stop == stop
-        return found
+        return BadRange(damage, segment, min(damage.start, file.size()), stop)
 
     # ---- serving
 
@@ -259,8 +245,7 @@ class Repairs:
             self._store.pool.create(found.segment).write_at(found.byte, [data])
         except OSError:
             return False  # The disk is full; asked again later.
-        found.byte, found.offset, found.asked_at = byte, reply.stop, None
-        found.vain.clear()
+        found.came(byte, reply.stop)
         if found.offset < found.stop:
             return False
         if not found.is_all:
@@ -275,14 +260,16 @@ class Repairs:
         if peer == replica.core.leader and replica.order is None:
             self.give_up(replica)
 
-    def _shorten(self, replica: Replica, found: _Range) -> None:
+    def _shorten(self, replica: Replica, found: BadRange) -> None:
         """All that the leader has of this segment is good now."""
         log, old = replica.log, found.damage
-        log.damage = tuple(d._replace(start=found.byte) if d == old else d for d in log.damage)
+        found.damage = old._replace(start=found.byte)
+        log.damage = tuple(found.damage if d == old else d for d in log.damage)
         log.unsynced[found.segment] = None
-        self._ranges[replica] = None
+        if found.byte >= found.segment.size:
+            self._ranges[replica] = None  # There are no more bytes that could be bad.
 
-    def _check(self, replica: Replica, found: _Range, data: bytes) -> int:
+    def _check(self, replica: Replica, found: BadRange, data: bytes) -> int:
         """Where the batches end. Raises ProtocolError."""
         at, marks = found.offset, replica.log.marks
         for batch, epoch in cargo.split(data):
@@ -293,7 +280,7 @@ class Repairs:
             at = batch.next
         return at
 
-    def _finish(self, replica: Replica, found: _Range) -> bool:
+    def _finish(self, replica: Replica, found: BadRange) -> bool:
         log, segment = replica.log, found.segment
         segment.index, segment.trusted_bytes = None, 0
         segment.hints.clear()
@@ -308,33 +295,65 @@ class Repairs:
         return True
 
 
-def _good_part(file: File, end: int, base: int, marks: Marks) -> tuple[int, int]:
-    """(byte, offset) behind the last batch that is good and in its place."""
-    byte, offset = 0, base
-    try:
-        for place in walk(file, 0, end):
-            ((batch, epoch),) = cargo.split(file.read_at(place.position, place.size))
-            if batch.base < offset or not marks.fits(batch.base, epoch):
-                break
-            byte, offset = place.position + place.size, batch.next
-    except (BadBatchError, ProtocolError):
-        pass  # Good up to here.
-    return byte, offset
-
-
 def _tell_of_failure(replica: Replica, error: OSError) -> None:
     logger.error("%r can't go on with what is good of its log, as was ordered: %s", replica, error)
 
 
-def _source(replica: Replica, links: PeerLinks, last: Voter | None) -> Link | None:
-    """Whom to ask: the leader first, then the voters in their order, after the last one asked."""
-    leader = replica.core.leader
-    order = list(dict.fromkeys(([leader] if leader is not None else []) + [*replica.core.voters]))
-    if last in order:
-        at = order.index(last) + 1
-        order = order[at:] + order[:at]
-    for voter in order:
-        link = links.open_link(voter)
-        if link is not None:
-            return link
-    return None
+class _Asks:
+    """What is asked in one turn, and of whom."""
+
+    __slots__ = ("_awaited", "_links", "_max", "_sender", "has_room")
+
+    def __init__(
+        self, links: PeerLinks, sender: Sender, awaited: dict[Voter, int], asks_max: int
+    ) -> None:
+        self._links = links
+        self._sender = sender
+        self._awaited = awaited
+        self._max = asks_max
+        self.has_room = self._has_room()
+        """Whether anybody can be asked for more; else the rest of a long line costs nothing."""
+
+    def _has_room(self) -> bool:
+        peers = [link.peer for link in self._links.by_peer.values() if link.is_open]
+        return any(self._awaited.get(peer, 0) < self._max for peer in peers)
+
+    def has_hope(self, replica: Replica, found: BadRange) -> bool:
+        """Whether somebody can be asked for what is missing, and was not asked in vain."""
+        return found.asked_at is not None or any(
+            voter not in (replica.me, *found.vain) and self._links.open_link(voter) is not None
+            for voter in replica.core.voters
+        )
+
+    def ask(self, replica: Replica, found: BadRange, now: int) -> bool:
+        """Ask for what is missing; False if nobody can be asked now."""
+        link = self._source(replica, found)
+        if link is None:
+            return False
+        found.asked, found.asked_at = link.peer, now
+        self._awaited[link.peer] = self._awaited.get(link.peer, 0) + 1
+        self.has_room = self._has_room()
+        marks = replica.log.marks
+        mark = next((m for m in reversed(marks.items) if m.offset < found.stop), marks.base)
+        end = Position(mark.epoch, mark.change, found.stop)
+        request = RangeRequest(replica.core.epoch, found.offset, end)
+        self._sender.post_range(replica.key, link, request)
+        return True
+
+    def _source(self, replica: Replica, found: BadRange) -> Link | None:
+        """Who gave what came before, else the leader, else the voters in their order; nobody again
+        before all were asked, and nobody who has enough to do."""
+        able = self._able(replica, found.asked)
+        if all(link.peer in found.vain for link in able):
+            found.vain.clear()
+            found.asked = None
+            able = self._able(replica, None)
+        return next((link for link in able if self._may_ask(link.peer, found)), None)
+
+    def _able(self, replica: Replica, first: Voter | None) -> list[Link]:
+        order = dict.fromkeys((first, replica.core.leader, *replica.core.voters))
+        links = [self._links.open_link(voter) for voter in order if voter is not None]
+        return [link for link in links if link is not None]
+
+    def _may_ask(self, peer: Voter, found: BadRange) -> bool:
+        return peer not in found.vain and self._awaited.get(peer, 0) < self._max

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dmq.broker.multiraft.bad_range import RepairSettings
 from dmq.broker.multiraft.frames import Outgoing
 from dmq.broker.multiraft.links import LinkSettings
 from dmq.broker.multiraft.replica import Replica
@@ -15,6 +16,7 @@ class NodeSettings:
 
     links: LinkSettings = field(default_factory=LinkSettings)
     sending: SendSettings = field(default_factory=SendSettings)
+    repair: RepairSettings = field(default_factory=RepairSettings)
     elections_max: int = 200
     """Groups whose timers are served in one turn. Too low: slow failover of many groups; too
     high: turns take longer than a heartbeat."""
