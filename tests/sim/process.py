@@ -17,6 +17,7 @@ from sim.host import SimHost
 from sim.notes import Note
 from sim.observer import Watched
 
+from dmq.broker.multiraft.bad_range import BATCH_COST, FILE_COST, RepairSettings
 from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.sending import SendSettings
 from dmq.broker.multiraft.turn import NodeSettings
@@ -35,6 +36,7 @@ PIECE_BYTES = 400
 _NODE = NodeSettings(
     sending=SendSettings(piece_bytes=PIECE_BYTES, frame_bytes=1500, flying_bytes=4000),
     elections_max=2,
+    repair=RepairSettings(slice_bytes=FILE_COST + 3 * BATCH_COST, asks_max=1),
 )
 """Small enough that catching up takes many messages and work is left for later turns."""
 
