@@ -1,4 +1,5 @@
-"""Data directories that a cluster knew once: of a broker that left, and of one that got another disk."""
+"""Data directories that a cluster knew once: of a broker that left, and of one that got another disk,
+also while the process with the former one runs."""
 
 import pytest
 from compat.eventually import eventually
@@ -36,3 +37,20 @@ def test_the_former_disk_of_a_broker_takes_part_again() -> None:
         former.rename(folder)
         cluster.restart(3)
         cluster.wait_ready(in_sync=True)
+
+
+def test_of_two_processes_with_one_number_the_older_one_stops() -> None:
+    """It has no vote on the metadata: whoever leads them sends to the other one now."""
+    with Cluster(2, network="direct") as cluster:
+        older, newer = cluster.member(2), cluster._new_member()
+        newer.node = 2
+        try:
+            cluster._spawn(newer)  # It joins, with an empty folder.
+            cluster._members[2] = newer
+            eventually(lambda: not older.is_running, "the older process ends")
+            assert "another process is broker 2 now" in older.log()
+            newer.wait_for_ready_line()
+            cluster.wait_ready(in_sync=True)
+        finally:
+            older.kill()
+            cluster._is_down(older)

@@ -307,7 +307,9 @@ class Runtime:
         self.service = parts.service
         for listener in self.config.kafka_listeners:
             self.service.endpoints[listener.name] = self._told(listener)
-        self.farewell = Farewell(self.service, parts.metadata, ground.peers, steady_ms, self._leave)
+        self.farewell = Farewell(
+            self.service, parts.metadata, ground.peers, steady_ms, self._leave, self._fenced
+        )
 
     async def _take_part(self, place: Founded | Joined | None) -> None:
         """Read the metadata and be registered in them; then serve what they place here."""
@@ -453,7 +455,7 @@ class Runtime:
         if epoch >= 0 and is_unregistered(state, me, epoch):
             self._leave()
         elif epoch >= 0 and is_fenced(state, me, epoch):
-            self.fail(FencedError(f"another process is broker {me} now"))
+            self._fenced()
         else:
             self.parts.controller.changed(steady_ms())
 
@@ -462,6 +464,11 @@ class Runtime:
         if not self.stopped.is_set():
             log.warning("this broker is no longer part of its cluster: it stops")
             self.stopped.set()
+
+    def _fenced(self) -> None:
+        """Of two processes with one number the older one stops."""
+        me = self.service.identity.node_id
+        self.fail(FencedError(f"another process is broker {me} now"))
 
     def _open_more(self) -> None:
         """Partitions wait to be opened: a few after the turns that the last few caused."""

@@ -218,7 +218,8 @@ class Member(SimHost):
             self.parts.metadata,
             self.peers,
             lambda: self.now,
-            self._leave,  # type: ignore[arg-type]
+            self._leave,
+            self._fenced,  # type: ignore[arg-type]
         )
         self._take_part(place, is_founder=is_founder)
 
@@ -307,8 +308,7 @@ class Member(SimHost):
         if epoch >= 0 and is_unregistered(state, self.number, epoch):
             self._leave()
         elif epoch >= 0 and is_fenced(state, self.number, epoch):
-            self.world.reached["fenced"] += 1
-            self.world.clock.after(0, self.kill)
+            self._fenced()
         else:
             self.parts.controller.changed(self.now)
 
@@ -319,6 +319,11 @@ class Member(SimHost):
             self.world.reached["left"] += 1
             self.has_left = True
             self.world.clock.after(0, self.kill)
+
+    def _fenced(self) -> None:
+        """Another process has its number."""
+        self.world.reached["fenced"] += 1
+        self.world.clock.after(0, self.kill)
 
     def _failed(self, error: BaseException) -> None:
         if not isinstance(error, FatalStorageError):
