@@ -197,7 +197,7 @@ def _serve_flags(options: Options) -> dict[str, Any]:
         if option in options:
             flags[name] = _named(options[option], "--" + option.replace("_", "-"))
     if "peer_port" in options:
-        flags["peer.listener"] = f"{flags.get('host', DEFAULT_HOST)}:{options['peer_port']}"
+        flags["peer.listener"] = _peer_listener(flags.get("host", ""), options["peer_port"])
     if options.get("bootstrap"):
         flags["cluster.bootstrap"] = "true"
     ways = [f"--{way}" for way in ("bootstrap", "join", "peers") if way in options]
@@ -229,8 +229,14 @@ def _usual_peer_listener(flags: dict[str, Any]) -> str:
         each_one = [each.strip() for each in peers.split(",")]
         return next((each.removeprefix(own) for each in each_one if each.startswith(own)), "")
     if "cluster.bootstrap" in flags or _said(flags, "cluster.join"):
-        return f"{_said(flags, 'host') or DEFAULT_HOST}:{PEER_PORT}"
+        return _peer_listener(_said(flags, "host"), PEER_PORT)
     return ""
+
+
+def _peer_listener(host: str, port: object) -> str:
+    from dmq.config.listeners import host_port
+
+    return host_port(host or DEFAULT_HOST, port)
 
 
 def _said(flags: dict[str, Any], name: str) -> str:

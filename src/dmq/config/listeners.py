@@ -19,6 +19,12 @@ _LISTENER = re.compile(
 )
 
 
+def host_port(host: str, port: object) -> str:
+    """An address as text; the host of version 6 with or without its brackets."""
+    is_bare = ":" in host and not host.startswith("[")
+    return f"[{host}]:{port}" if is_bare else f"{host}:{port}"
+
+
 class Listener(NamedTuple):
     """One address of the Kafka door."""
 
@@ -28,8 +34,7 @@ class Listener(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{host_port(self.host, self.port)}"
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ from dmq.broker.renaming import NOTHING_ACCEPTED
 from dmq.broker.renaming import Accepted as Accepted
 from dmq.broker.runtime import Runtime
 from dmq.config.broker import BrokerConfig
-from dmq.config.listeners import Listener
+from dmq.config.listeners import Listener, host_port
 from dmq.doors.fetch_sessions import FetchSessions
 from dmq.doors.kafka import BoundSocket, KafkaDoor
 from dmq.doors.outbox import Slice
@@ -58,7 +58,7 @@ class Ready:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self.endpoints.values())
+        return ",".join(host_port(host, port) for host, port in self.endpoints.values())
 
 
 async def start_broker(config: BrokerConfig, accepted: Accepted = NOTHING_ACCEPTED) -> Runtime:

@@ -1,5 +1,6 @@
 """`dmq up` and `dmq serve` up to the point where the broker takes over."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -232,6 +233,23 @@ def test_a_broker_that_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     config = served(monkeypatch, "--join", "a:1,b:2", "--host", "h", "--rack", "r")
     assert config.cluster_join == ("a:1", "b:2")
     assert (config.host, config.broker_rack, config.peer_listener) == ("h", "r", "h:9093")
+
+
+@pytest.mark.parametrize(
+    ("host", "bare"), [("::", "::"), ("::1", "::1"), ("[::1]", "::1"), ("h", "h")]
+)
+@pytest.mark.parametrize("way_in", [["--bootstrap"], ["--bootstrap", "--peer-port", "9093"]])
+def test_both_doors_of_a_host(
+    monkeypatch: pytest.MonkeyPatch, host: str, bare: str, way_in: list[str]
+) -> None:
+    config = served(monkeypatch, *way_in, "--host", host)
+    assert config.peer_address == (bare, 9093)
+    assert [each.host for each in config.kafka_listeners] == [bare]
+
+
+def test_an_address_to_copy() -> None:
+    ready = dataclasses.replace(READY, endpoints={"PLAINTEXT": ("::1", 1)})
+    assert ready.bootstrap_servers == "[::1]:1"
 
 
 def test_one_of_a_fixed_set_listens_where_the_list_says(monkeypatch: pytest.MonkeyPatch) -> None:
