@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from dmq.cli.cluster_facts import Cluster, gather
 from dmq.cli.cluster_leaders import elect_preferred
 from dmq.cli.cluster_moves import LOOK_AGAIN_S, Carried, Plan, await_farewell, carry_out, time_over
-from dmq.cli.cluster_wire import ClusterWire
+from dmq.cli.cluster_wire import ClusterWire, UnsureError
 from dmq.cli.exits import CommandError
 from dmq.cli.output import count_of
 from dmq.cli.session import Session
 
 ROUNDS_MAX = 10
 """Plans until we give up: somebody works against us."""
+UNSURE_S = 10.0
+"""A broker that was unregistered is the last to know, and says for a moment that it is still there."""
 
 
 @dataclass(slots=True)
@@ -118,12 +120,23 @@ class TakingOut:
             self._wire.avoid((leaving.host, leaving.port))
             try:
                 self._wire.unregister(node)
-            except CommandError:
+            except CommandError as error:
                 if _held(gather(self._wire, disks=False), node):
                     return
-                raise
+                if not self._is_gone(node, UNSURE_S if isinstance(error, UnsureError) else 0.0):
+                    raise
             await_farewell(self._session, self._wire, node, self._left_s())
         self._done.gone.append(node)
+
+    def _is_gone(self, node: int, patience_s: float) -> bool:
+        """Whether the cluster has forgotten it, whatever the answer was: that of the broker which leaves
+        may be lost with its links, and a question that is asked twice is refused the second time."""
+        deadline = time.monotonic() + patience_s
+        while node in [broker.broker_id for broker in self._wire.cluster().brokers]:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(LOOK_AGAIN_S)
+        return True
 
     def _left_s(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())

@@ -75,6 +75,10 @@ class Move(NamedTuple):
         return tuple(node for node in self.replicas if node not in self.removing)
 
 
+class UnsureError(CommandError):
+    """Nobody answered in time, or whoever answers does not know: it may have been done."""
+
+
 def error_name(code: int) -> str:
     """The error's name, or its number if we don't know it."""
     try:
@@ -326,7 +330,7 @@ class ClusterWire:
         return outcomes
 
     def unregister(self, node: int) -> None:
-        """Make the cluster forget a broker."""
+        """Make the cluster forget a broker. Raises UnsureError: see whether it did."""
         from dmq.wire.messages.k64_unregister_broker import UnregisterBrokerRequest
 
         response = self.ask(UNREGISTER_BROKER, UnregisterBrokerRequest(node))
@@ -345,6 +349,7 @@ _NOBODY_LEADS = (
     ErrorCode.NETWORK_EXCEPTION,  # Who led last does not answer.
     ErrorCode.REQUEST_TIMED_OUT,
 )
+_UNSURE = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 _NOT_FOUND = (ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -356,6 +361,7 @@ def _check(doing: str, response: Any) -> None:
     if code == ErrorCode.NOT_CONTROLLER:
         raise no_metadata_leader()
     why = getattr(response, "error_message", None) or error_name(code)
-    raise CommandError(
+    kind = UnsureError if code in _UNSURE else CommandError
+    raise kind(
         f"{doing} failed: {why}", code=Exit.NOT_FOUND if code in _NOT_FOUND else Exit.FAILURE
     )

@@ -246,6 +246,7 @@ class FakeCluster:
         for module in ("cluster", "cluster_leaders", "partition"):
             monkeypatch.setattr(f"dmq.cli.{module}.ClusterWire", lambda session: self)
         monkeypatch.setattr("dmq.cli.cluster.ELECTION_S", 0.0)
-        monkeypatch.setattr("dmq.cli.cluster_moves.LOOK_AGAIN_S", 0.0)
+        for module in ("cluster_farewell", "cluster_moves"):
+            monkeypatch.setattr(f"dmq.cli.{module}.LOOK_AGAIN_S", 0.0)
         monkeypatch.setattr("dmq.cli.cluster_copies.ASK_EACH_S", 0.0)
         return self

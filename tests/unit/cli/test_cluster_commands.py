@@ -8,6 +8,7 @@ import pytest
 from unit.cli.fake_cluster import SIZE, FakeCluster
 
 from dmq.cli.app import run
+from dmq.cli.cluster_wire import UnsureError
 from dmq.cli.exits import CommandError, Exit
 from dmq.errors import ErrorCode
 
@@ -438,6 +439,49 @@ def test_a_farewell_that_is_refused_because_of_new_replicas_has_another_round(
     assert printed(capsys, "cluster", "decommission", "2", "--yes")["gone"] == [2]
     assert asked == [2]
     assert all(2 not in nodes for nodes in cluster.replicas.values())
+
+
+@pytest.mark.parametrize(
+    ("error", "looks"),
+    [
+        (
+            UnsureError("the link is gone"),
+            5,
+        ),  # The broker that leaves was asked, and knows it last.
+        (CommandError("it is not registered", code=Exit.NOT_FOUND), 1),  # It was asked twice.
+    ],
+)
+def test_a_farewell_whose_answer_is_lost_is_one(
+    error: CommandError,
+    looks: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = FakeCluster(4, {("t", 0): [1, 2, 3]}).serve(monkeypatch)
+    unregister = cluster.unregister
+
+    def unheard(node: int) -> None:
+        unregister(node)
+        cluster.looks_to_leave = looks
+        raise error
+
+    monkeypatch.setattr(cluster, "unregister", unheard)
+    assert printed(capsys, "cluster", "decommission", "2", "--yes")["gone"] == [2]
+
+
+@pytest.mark.parametrize("error", [UnsureError("nobody answers"), CommandError("no")])
+def test_a_farewell_that_was_not_done_is_none(
+    error: CommandError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster(4, {("t", 0): [1, 2, 3]}).serve(monkeypatch)
+
+    def refuse(node: int) -> None:
+        raise error
+
+    monkeypatch.setattr(cluster, "unregister", refuse)
+    monkeypatch.setattr("dmq.cli.cluster_farewell.UNSURE_S", 0.05)
+    assert run(["cluster", "decommission", "4", "--yes"]) == Exit.FAILURE
+    assert error.message in capsys.readouterr().err
 
 
 def test_who_is_worked_against_gives_up_one_day(

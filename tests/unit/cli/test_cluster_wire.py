@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dmq.cli.cluster_wire import ClusterWire
+from dmq.cli.cluster_wire import ClusterWire, UnsureError
 from dmq.cli.exits import CommandError
 from dmq.cli.session import Session
 from dmq.errors import ErrorCode
@@ -14,6 +14,7 @@ from dmq.wire.messages.k55_describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from dmq.wire.messages.k64_unregister_broker import UnregisterBrokerResponse
 
 
 def wire(monkeypatch: pytest.MonkeyPatch, answer: Any, asked: list[Any]) -> ClusterWire:
@@ -54,3 +55,20 @@ def test_an_order_that_nobody_takes_says_why(monkeypatch: pytest.MonkeyPatch) ->
     answer = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NOT_CONTROLLER, responses=[])
     with pytest.raises(CommandError, match="metadata have no leader"):
         wire(monkeypatch, answer, []).reassign({("t", 0): [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("code", "is_unsure"),
+    [
+        (ErrorCode.NETWORK_EXCEPTION, True),
+        (ErrorCode.REQUEST_TIMED_OUT, True),
+        (ErrorCode.INVALID_REQUEST, False),
+    ],
+)
+def test_what_may_have_been_done_is_told_apart_from_a_refusal(
+    code: ErrorCode, is_unsure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = UnregisterBrokerResponse(error_code=code, error_message="no")
+    with pytest.raises(CommandError) as raised:
+        wire(monkeypatch, answer, []).unregister(2)
+    assert isinstance(raised.value, UnsureError) is is_unsure
