@@ -384,6 +384,7 @@ class Runtime:
     async def _register(self, identity: Identity) -> None:
         """Tell the metadata that this broker is here, as often as it takes."""
         while True:
+            await self._form_again(identity)
             command = self._registration(identity.node_id, identity.cluster_id)
             answer = self.service.submit(command)
             self._turn_now()
@@ -398,6 +399,17 @@ class Runtime:
                 self._outlive()
             else:
                 return
+
+    async def _form_again(self, identity: Identity) -> None:
+        """A founder that ended before its cluster's name was in the metadata has it in its directory
+        alone. If the name is only not read yet, the metadata refuse it, and all is well."""
+        replica = self.parts.metadata.replica
+        is_named = self.parts.machine.state.cluster_id is not None
+        if is_named or list(replica.core.voters) != [replica.me]:
+            return
+        answer = self.service.submit(FormCluster(identity.cluster_id, FINALIZED))
+        self._turn_now()
+        await self._until(partial(_is_done, answer), "looking for the metadata's leader")
 
     def _outlive(self) -> None:
         self._has_outlived |= outlive(
