@@ -80,7 +80,7 @@ def _carry_out(
     copies = CopyWatch(wire, cluster, waiting | under_way)
     thin = cluster.thin
     with session.output.gauge("moving") as gauge:
-        watch = _Watch(session, deadline)
+        watch = _Watch(session, wire, deadline)
         while waiting or under_way:
             free = list(waiting)[: max(0, at_once - len(under_way))]
             if free:
@@ -163,8 +163,9 @@ def _arrived(wire: ClusterWire, under_way: Mapping[Where, Sequence[int]]) -> lis
 class _Watch:
     """Tells a person when nothing gets on, once for each standstill."""
 
-    def __init__(self, session: Session, deadline: float | None) -> None:
+    def __init__(self, session: Session, wire: ClusterWire, deadline: float | None) -> None:
         self._session = session
+        self._wire = wire
         self._deadline = deadline
         self._last = time.monotonic()
         self._has_told = False
@@ -179,8 +180,24 @@ class _Watch:
             self._last, self._has_told = now, False
         elif now - self._last > QUIET_S and not self._has_told:
             self._has_told = True
-            names = ", ".join(f"{topic}:{index}" for topic, index in list(under_way)[:5])
             self._session.output.note(
-                f"waiting for {count_of(len(under_way), 'partition')}: {names}; is a broker that"
-                " gets a replica down? `dmq cluster status` tells"
+                f"waiting for {count_of(len(under_way), 'partition')}: {_names(under_way)};"
+                f" {self._reason(under_way)} `dmq cluster status` tells"
             )
+
+    def _reason(self, under_way: Collection[Where]) -> str:
+        headless = [
+            (topic.name, each.partition_index)
+            for topic in self._wire.metadata().topics
+            for each in topic.partitions
+            if each.leader_id < 0 and (topic.name, each.partition_index) in under_way
+        ]
+        if headless:
+            verb = "has" if len(headless) == 1 else "have"
+            return f"{_names(headless)} {verb} no leader, and a leader is what moves replicas:"
+        return "is a broker that gets a replica down?"
+
+
+def _names(those: Collection[Where]) -> str:
+    """The first of them."""
+    return ", ".join(f"{topic}:{index}" for topic, index in list(those)[:5])

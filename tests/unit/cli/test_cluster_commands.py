@@ -227,6 +227,25 @@ def test_a_large_partition_that_gets_on_is_no_standstill(
     assert ("is a broker that gets a replica down?" in capsys.readouterr().err) != is_copying
 
 
+def test_a_move_that_stands_still_without_a_leader_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster(2, {A: [1], B: [1]}).serve(monkeypatch)
+    cluster.looks_per_move, cluster.mute = 20, {2}
+    reassign = cluster.reassign
+
+    def lose_the_leader(targets: Any, *, may_resize: bool = False) -> Any:
+        cluster.leaders = dict.fromkeys(cluster.leaders, -1)
+        return reassign(targets, may_resize=may_resize)
+
+    monkeypatch.setattr(cluster, "reassign", lose_the_leader)
+    monkeypatch.setattr("dmq.cli.cluster_moves.QUIET_S", 0.0)
+    assert run(["cluster", "rebalance"]) == Exit.OK
+    told = capsys.readouterr().err
+    assert "t:1 has no leader" in told or "t:0 has no leader" in told
+    assert "is a broker that gets a replica down?" not in told
+
+
 def test_what_is_refused_is_told_and_the_rest_moves(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
