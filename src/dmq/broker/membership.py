@@ -84,8 +84,9 @@ class Entrance(Protocol):
     async def find_place(self, newcomer: Newcomer) -> Founded | Joined:
         """What a broker with an empty directory is to do. Raises JoinError."""
 
-    async def check_cluster(self, cluster_id: str) -> None:
-        """Ask those that the settings name. Raises JoinError if one is of another cluster than ours."""
+    async def check_cluster(self, cluster_id: str) -> dict[int, Address]:
+        """Ask those that the settings name: where those of our cluster answer. Raises JoinError if one
+        is of another."""
 
     def belongs(self, cluster_id: str, node_id: int) -> None:
         """This broker is of a cluster from now on, and that is on disk."""

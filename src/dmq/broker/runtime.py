@@ -27,7 +27,7 @@ from dmq.broker.housekeeping import Housekeeping
 from dmq.broker.member import ThisMember
 from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
 from dmq.broker.outliving import Watch, outlive
-from dmq.broker.peers import PeerError
+from dmq.broker.peers import Address, PeerError
 from dmq.broker.predecessors import tell_predecessors
 from dmq.broker.producing import Snapshots
 from dmq.broker.renaming import (
@@ -173,6 +173,10 @@ class Runtime:
         self._is_opening = False
         self._asking: asyncio.Task[None] | None = None
         self._ask_until = 0.0
+        self._met: dict[int, Address] = {}
+        """Where others answered when they were asked for their cluster."""
+        self._known: dict[int, Address] | None = None
+        """Where the door was told to look for them; None: it was told nothing yet."""
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -207,6 +211,8 @@ class Runtime:
             self._peer_port = entrance.listen(self.store.directory_id, known)
         if known is not None:
             if entrance is not None:
+                assert self.store.node_id is not None
+                entrance.belongs(known, self.store.node_id)
                 self._ask_until = self._loop.time() + ASK_S
                 self._asking = self._loop.create_task(self._ask_around(entrance, known))
             return None
@@ -226,12 +232,40 @@ class Runtime:
         wrong directory or address, and should know before anybody relies on this broker. Once clients
         do, they would suffer from its end, and its own cluster might need it: it goes on."""
         try:
-            await entrance.check_cluster(cluster_id)
+            self._met = await entrance.check_cluster(cluster_id)
+            self._meet(entrance)
         except DmqError as error:
             if self._doors:
                 log.error("%s", error)
             else:
                 self.failure = error
+
+    def _ask_again(self) -> None:
+        """Those that were started with us may answer by now; the registration tells us of the rest."""
+        is_asking = self._asking is not None and not self._asking.done()
+        if self._entrance is not None and self.service.broker_epoch < 0 and not is_asking:
+            asking = self._ask_around(self._entrance, self.service.cluster_id)
+            self._asking = self._loop.create_task(asking)
+
+    def _meet(self, entrance: Entrance) -> None:
+        """Look for those that answered where they did, if not where our log says: all may have moved
+        while we were down, and nobody is left to tell us. Who is registered is told."""
+        if self._known is None or self.service.broker_epoch >= 0:
+            return
+        aside = [self.service.identity.node_id, *entrance.peers.linked()]
+        moved = {
+            node: at
+            for node, at in self._met.items()
+            if node not in aside and self._known.get(node) != at
+        }
+        for node, (host, port) in sorted(moved.items()):
+            log.info("broker %d answers at %s:%d", node, host, port)
+        if moved:
+            self._know(entrance, {**self._known, **moved})
+
+    def _know(self, entrance: Entrance, addresses: dict[int, Address]) -> None:
+        self._known = addresses
+        entrance.peers.know(addresses)
 
     async def _others_agree(self) -> None:
         """Raises JoinError if one of those that were asked is of another cluster."""
@@ -325,7 +359,8 @@ class Runtime:
         if self._entrance is not None:
             self._entrance.belongs(identity.cluster_id, identity.node_id)
             addresses = place.addresses if isinstance(place, Joined) else self._last_addresses()
-            self._entrance.peers.know(addresses)
+            self._know(self._entrance, addresses)
+            self._meet(self._entrance)
         self._start_driver()
         if isinstance(place, Joined):
             self.service.broker_epoch = place.broker_epoch
@@ -350,7 +385,7 @@ class Runtime:
             log.error("log %d is damaged; it is kept as it is and not served", uid)
         self.parts.replicas.report_orphans()
 
-    def _last_addresses(self) -> dict[int, tuple[str, int]]:
+    def _last_addresses(self) -> dict[int, Address]:
         """Where the other brokers were, by the last word in our log: it need not be committed to be
         worth a try, and after a crash we don't know how much of it is."""
         seen = ClusterMachine(self.parts.machine.rules, FEATURES)
@@ -442,6 +477,7 @@ class Runtime:
             if self._loop.time() >= told_at:
                 told_at += TELL_S
                 log.info("still %s", what)
+                self._ask_again()
             await asyncio.sleep(POLL_S)
 
     def _begin_serving(self) -> None:
@@ -462,7 +498,7 @@ class Runtime:
         """Brokers registered or left, or all was just read."""
         state, me = self.parts.machine.state, self.service.identity.node_id
         if self._entrance is not None:
-            self._entrance.peers.know(peer_addresses(state, but=me))
+            self._know(self._entrance, peer_addresses(state, but=me))
         epoch = self.service.broker_epoch
         if epoch >= 0 and is_unregistered(state, me, epoch):
             self._leave()

@@ -1,11 +1,15 @@
 """What a start waits for, and what ends the wait."""
 
 import asyncio
+import logging
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from dmq.broker import runtime as runtime_module
+from dmq.broker.peers import Address
 from dmq.broker.runtime import Runtime
 from dmq.errors import ErrorCode, KafkaError
 
@@ -45,5 +49,120 @@ def test_a_failure_ends_the_wait() -> None:
 def test_what_is_there_is_not_awaited() -> None:
     async def run() -> None:
         await Runtime._until(starting(), lambda: True, "anything")
+
+    asyncio.run(run())
+
+
+# ---- where the others are
+
+
+class Door:
+    """A peer door that is told where to look, and who answers when it asks."""
+
+    def __init__(self, *linked: int) -> None:
+        self.peers = self
+        self.answers: list[dict[int, Address]] = []
+        self.told: list[Mapping[int, Address]] = []
+        self._linked = [*linked]
+
+    def linked(self) -> list[int]:
+        return self._linked
+
+    def know(self, addresses: Mapping[int, Address]) -> None:
+        self.told.append(dict(addresses))
+
+    async def check_cluster(self, cluster_id: str) -> dict[int, Address]:
+        assert cluster_id == "ours"
+        return self.answers.pop(0)
+
+
+class Start(Runtime):
+    """Broker 1, which looks for the others."""
+
+    def __init__(self, door: Door, epoch: int = -1) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.failure, self.stopped, self._asking = None, asyncio.Event(), None
+        self._met, self._known = {}, None
+        self._entrance = cast("Any", door)
+        self.farewell = cast("Any", SimpleNamespace(tick=lambda: None))
+        identity = SimpleNamespace(node_id=1)
+        self.service = cast(
+            "Any", SimpleNamespace(identity=identity, cluster_id="ours", broker_epoch=epoch)
+        )
+
+    async def asks(self) -> None:
+        """And hears the answers."""
+        self._ask_again()
+        assert self._asking is not None
+        await self._asking
+
+
+OLD: dict[int, Address] = {2: ("old", 2), 3: ("old", 3), 4: ("old", 4)}
+NEW: dict[int, Address] = {1: ("new", 1), 2: ("new", 2), 3: ("old", 3), 4: ("new", 4)}
+
+
+def test_who_answers_elsewhere_is_looked_for_there(caplog: pytest.LogCaptureFixture) -> None:
+    """But not ourselves, nor who is linked: it may be at both."""
+
+    async def run() -> None:
+        door = Door(4)
+        start = Start(door)
+        start._know(cast("Any", door), OLD)
+        door.answers = [NEW, NEW]
+        await start.asks()
+        assert door.told == [OLD, {**OLD, 2: ("new", 2)}]
+        await start.asks()
+        assert len(door.told) == 2, "that is known by now"
+
+    caplog.set_level(logging.INFO, "dmq.broker")
+    asyncio.run(run())
+    assert caplog.messages == ["broker 2 answers at new:2"]
+
+
+def test_who_answered_before_the_door_knew_anybody_is_not_forgotten() -> None:
+    async def run() -> None:
+        door = Door(4)
+        start = Start(door)
+        door.answers = [NEW]
+        await start.asks()
+        assert door.told == []
+        start._know(cast("Any", door), OLD)
+        start._meet(cast("Any", door))
+        assert door.told == [OLD, {**OLD, 2: ("new", 2)}]
+
+    asyncio.run(run())
+
+
+def test_who_is_registered_is_told_where_the_others_are() -> None:
+    async def run() -> None:
+        door = Door()
+        start = Start(door)
+        start._know(cast("Any", door), OLD)
+        door.answers = [NEW]
+        start._ask_again()
+        start.service.broker_epoch = 7
+        assert start._asking is not None
+        await start._asking
+        assert door.told == [OLD]
+        asked, start._asking = start._asking, None
+        start._ask_again()
+        assert start._asking is None
+        assert asked.done()
+
+    asyncio.run(run())
+
+
+def test_a_start_that_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_module, "TELL_S", 0.001)
+
+    async def run() -> None:
+        door = Door()
+        start = Start(door)
+        start._know(cast("Any", door), OLD)
+        door.answers = [{}, {}, NEW]
+        await start._until(lambda: not door.answers, "looking for the metadata's leader")
+        assert start._asking is not None
+        await start._asking
+        assert door.told[-1] == {2: ("new", 2), 3: ("old", 3), 4: ("new", 4)}
 
     asyncio.run(run())

@@ -6,7 +6,7 @@ Made by `dmq.doors.serve` for a broker with a peer listener; fulfils `dmq.broker
 from uuid import UUID
 
 from dmq.broker.membership import Founded, Joined, Member, Newcomer
-from dmq.broker.peers import LinkEvents
+from dmq.broker.peers import Address, LinkEvents
 from dmq.config.broker import BrokerConfig
 from dmq.doors.peer.admission import Admission
 from dmq.doors.peer.door import PeerDoor, PeerSettings
@@ -38,9 +38,10 @@ class PeerEntrance:
         """What a broker with an empty directory is to do. Raises JoinError."""
         return await find_place(self._config, newcomer)
 
-    async def check_cluster(self, cluster_id: str) -> None:
-        """Ask those that the settings name. Raises JoinError if one is of another cluster than ours."""
-        await check_cluster(self._config, cluster_id)
+    async def check_cluster(self, cluster_id: str) -> dict[int, Address]:
+        """Ask those that the settings name: where those of our cluster answer. Raises JoinError if one
+        is of another."""
+        return await check_cluster(self._config, cluster_id)
 
     def belongs(self, cluster_id: str, node_id: int) -> None:
         """This broker is of a cluster from now on, and that is on disk."""

@@ -89,30 +89,41 @@ async def find_place(
     return Founded(newcomer.new_cluster_id(), newcomer.node_id)
 
 
-async def check_cluster(config: BrokerConfig, cluster_id: str, pace: Pace | None = None) -> None:
-    """Ask each broker that the settings name, once; who is silent may be of our cluster. Raises JoinError
-    as soon as one is of another."""
+async def check_cluster(
+    config: BrokerConfig, cluster_id: str, pace: Pace | None = None
+) -> dict[int, Address]:
+    """Ask each broker that the settings name, once: where those of our cluster answer, this one too if
+    it is named. Who is silent may be of our cluster. Raises JoinError as soon as one is of another."""
     ask_ms = (pace or Pace()).ask_ms
     addresses = {*config.join_addresses, *config.peers_by_id.values()}
-    tasks = [asyncio.create_task(_cluster_at(address, ask_ms)) for address in addresses]
+    tasks = [asyncio.create_task(_probe_at(address, ask_ms)) for address in addresses]
+    found: dict[int, Address] = {}
     try:
         for task in asyncio.as_completed(tasks):
-            address, found = await task
-            if found not in (None, cluster_id):
-                raise JoinError(
-                    f"the data directory {config.data_dir} belongs to cluster {cluster_id}, and "
-                    f"{address[0]}:{address[1]} is a broker of cluster {found}. To go on in cluster "
-                    f"{cluster_id}, name brokers of it (--join, --peers), as before; to join {found}, "
-                    "give --data an empty directory"
-                )
+            address, probed = await task
+            if probed is None or probed.cluster_id is None:
+                continue
+            if probed.cluster_id != cluster_id:
+                raise _is_foreign(config, cluster_id, address, probed.cluster_id)
+            if probed.node != NO_NUMBER:
+                found[probed.node] = address
     finally:
         for each in tasks:
             each.cancel()
+    return found
 
 
-async def _cluster_at(address: Address, ask_ms: int) -> tuple[Address, str | None]:
-    probed = await _probe(address, ask_ms)
-    return address, None if probed is None else probed.cluster_id
+def _is_foreign(config: BrokerConfig, ours: str, address: Address, other: str) -> JoinError:
+    return JoinError(
+        f"the data directory {config.data_dir} belongs to cluster {ours}, and "
+        f"{address[0]}:{address[1]} is a broker of cluster {other}. To go on in cluster "
+        f"{ours}, name brokers of it (--join, --peers), as before; to join {other}, "
+        "give --data an empty directory"
+    )
+
+
+async def _probe_at(address: Address, ask_ms: int) -> tuple[Address, Probed | None]:
+    return address, await _probe(address, ask_ms)
 
 
 async def _probe(address: Address, ask_ms: int) -> Probed | None:

@@ -496,7 +496,7 @@ def test_who_belongs_to_a_cluster_is_not_led_into_another() -> None:
         slow = silent.getsockname()[1]
         named = f"{HOST}:{nobody},{HOST}:{empty.corner.port},{HOST}:{member.corner.port}"
         config = BrokerConfig.of(cluster_join=named, peer_listener=":0", log_dirs="/data")
-        await check_cluster(config, "the cluster", QUICK)
+        assert await check_cluster(config, "the cluster", QUICK) == {1: member.address}
         config = BrokerConfig.of(
             cluster_join=f"{HOST}:{slow},{named}", peer_listener=":0", log_dirs="/data"
         )
@@ -510,6 +510,30 @@ def test_who_belongs_to_a_cluster_is_not_led_into_another() -> None:
 
     with closed_port(HOST) as nobody:
         run(test)
+
+
+def test_who_is_of_our_cluster_is_found_at_its_address() -> None:
+    """Also by `--peers` of which a number is wrong; but not who does not know its number yet."""
+
+    async def test() -> None:
+        _, people = cluster_of(3)
+        unsure, second, third = people
+        unsure.admission.node_id = NO_NUMBER
+        ports = [person.corner.port for person in people]
+        join = BrokerConfig.of(
+            cluster_join=",".join(f"{HOST}:{port}" for port in ports), peer_listener=":0"
+        )
+        peers = BrokerConfig.of(
+            cluster_peers=",".join(f"{n}@{HOST}:{port}" for n, port in enumerate(ports, 3)),
+            node_id=3,
+            peer_listener=":0",
+        )
+        for config in (join, peers):
+            found = await check_cluster(config, "the cluster", QUICK)
+            assert found == {2: second.address, 3: third.address}
+        leave(*people)
+
+    run(test)
 
 
 # ---- bytes
