@@ -75,7 +75,9 @@ class Presence:
         return sorted(self._last_word().union(self.heard()))
 
     def _last_word(self) -> frozenset[int]:
-        return frozenset(self._registered()) - {self._node_id} if self._told is None else self._told
+        if self._told is not None or self._peers is None:
+            return self._told or frozenset()
+        return frozenset(self._registered()) - {self._node_id}
 
     def tick(self) -> None:
         """As the metadata's leader: see who is up, and tell everybody."""

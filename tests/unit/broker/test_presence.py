@@ -159,3 +159,14 @@ def test_a_leader_that_was_just_started_takes_nobody_off_the_list_whom_it_could_
     stage.run(2 * DOWN_MS)
     for number in (again.number, last.number):
         assert stage.listed(number) == {again.number, last.number}
+
+
+def test_a_broker_without_a_door_for_others_names_nobody() -> None:
+    """Though its metadata may know some: it was one of several once."""
+    stage = Stage()
+    broker = stage.leader
+    links = broker.node.links
+    alone = Presence(broker.number, broker.replica, links, None, lambda: 0, lambda: [1, 2, 7])
+    links.by_peer.clear()
+    alone.tick()
+    assert alone.listed() == []
