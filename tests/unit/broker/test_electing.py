@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 from fakes.broker import NODE_ID, FakeBroker
+from fakes.peers import Wire
 
 from dmq.broker import electing
 from dmq.broker.answer import Answer
@@ -12,7 +13,7 @@ from dmq.broker.electing import ACCOUNT, Electing
 from dmq.broker.elections import UNCLEAN, Elected
 from dmq.broker.leadership import NOBODY
 from dmq.broker.partition import Partition
-from dmq.broker.peers import Handler, PeerError, Peers
+from dmq.broker.peers import PeerError
 from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.machines.commands import Done, RecoverPartition
 
@@ -92,27 +93,6 @@ def test_an_order_is_told_of_when_it_was_taken_and_not_before(
     assert partition.is_leader
 
 
-class Wire(Peers):
-    """Calls that a test answers."""
-
-    def __init__(self, *nodes: int) -> None:
-        self.nodes = [*nodes]
-        self.asked: list[Answer[bytes]] = []
-        self.served: dict[str, Handler] = {}
-
-    def serve(self, verb: str, handler: Handler, *, is_open: bool = False) -> None:
-        self.served[verb] = handler
-
-    def linked(self) -> list[int]:
-        return self.nodes
-
-    def call(self, node: int, verb: str, body: bytes, timeout_ms: int) -> Answer[bytes]:
-        assert verb == ACCOUNT
-        answer: Answer[bytes] = Answer()
-        self.asked.append(answer)
-        return answer
-
-
 class Office:
     """The verb on a wire, and the orders that it gave."""
 
@@ -147,7 +127,8 @@ def test_who_is_up_and_does_not_tell_what_it_has_is_not_given_up() -> None:
     office = Office(broker, wire)
     answer = office.electing.elect(UNCLEAN, [WHERE], 5000)
     (asked,) = wire.asked
-    asked.fail(KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "its replica is not open yet"))
+    assert asked.verb == ACCOUNT
+    asked.answer.fail(KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, "its replica is not open yet"))
     (elected,) = answer.get()
     assert elected.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     assert elected.message is not None
@@ -176,35 +157,39 @@ def test_a_replica_that_is_not_open_yet_is_not_told_to_be_none() -> None:
     assert elected.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
+def many(
+    broker: FakeBroker, wire: Wire, count: int, monkeypatch: pytest.MonkeyPatch
+) -> Answer[list[Elected]]:
+    """Elections of so many partitions of which nobody knows a leader."""
+    broker.create("t", count)
+    share(broker, 2, 3)
+    monkeypatch.setattr(broker.leadership, "of", lambda *key: NOBODY)
+    everything = [("t", number) for number in range(count)]
+    return Office(broker, wire).electing.elect(UNCLEAN, everything, 5000)
+
+
+def unreached(wire: Wire, number: int) -> None:
+    wire.asked[number].answer.fail(PeerError("the link ended", was_sent=True))
+
+
 def test_of_many_partitions_a_few_are_asked_for_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link takes only so many calls; those beyond fail as if nobody were there."""
     monkeypatch.setattr(electing, "AT_ONCE", 2)
-    broker = FakeBroker()
-    broker.create("t", 5)
-    share(broker, 2, 3)
-    monkeypatch.setattr(broker.leadership, "of", lambda *key: NOBODY)
     wire = Wire(2)
-    answer = Office(broker, wire).electing.elect(UNCLEAN, [("t", n) for n in range(5)], 5000)
+    answer = many(FakeBroker(), wire, 5, monkeypatch)
     assert len(wire.asked) == 2
-    for n in range(3):
-        wire.asked[n].fail(PeerError("the link ended", was_sent=True))
-        assert len(wire.asked) == n + 3
-    broker.now += 5001
-    wire.asked[3].fail(PeerError("the link ended", was_sent=True))
-    wire.asked[4].fail(PeerError("the link ended", was_sent=True))
+    for number in range(5):
+        unreached(wire, number)
+        assert len(wire.asked) == min(number + 3, 5)
     assert {one.code for one in answer.get()} == {ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
 def test_what_was_not_begun_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(electing, "AT_ONCE", 1)
-    broker = FakeBroker()
-    broker.create("t", 2)
-    share(broker, 2, 3)
-    monkeypatch.setattr(broker.leadership, "of", lambda *key: NOBODY)
-    wire = Wire(2)
-    answer = Office(broker, wire).electing.elect(UNCLEAN, [("t", 0), ("t", 1)], 5000)
+    broker, wire = FakeBroker(), Wire(2)
+    answer = many(broker, wire, 2, monkeypatch)
     broker.now += 5001
-    wire.asked[0].fail(PeerError("the link ended", was_sent=True))
+    unreached(wire, 0)
     assert [one.code for one in answer.get()] == [
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,

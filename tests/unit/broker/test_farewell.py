@@ -7,10 +7,10 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from fakes.peers import Asked, Wire
 
-from dmq.broker.answer import Answer
 from dmq.broker.farewell import ASK_MS, BELONGS, Farewell
-from dmq.broker.peers import Handler, PeerError, Peers
+from dmq.broker.peers import PeerError
 from dmq.config.broker import BrokerConfig
 from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
@@ -22,27 +22,6 @@ from dmq.machines.state import ClusterState
 
 TICK_MS = 50
 YES, NO, FENCED = b"\x01", b"\x00", b"\x02"
-
-
-class Wire(Peers):
-    """Calls that a test answers."""
-
-    def __init__(self, *nodes: int) -> None:
-        self.nodes = [*nodes]
-        self.asked: list[tuple[int, bytes, Answer[bytes]]] = []
-        self.served: dict[str, Handler] = {}
-
-    def serve(self, verb: str, handler: Handler, *, is_open: bool = False) -> None:
-        self.served[verb] = handler
-
-    def linked(self) -> list[int]:
-        return self.nodes
-
-    def call(self, node: int, verb: str, body: bytes, timeout_ms: int) -> Answer[bytes]:
-        assert (verb, timeout_ms) == (BELONGS, ASK_MS)
-        answer: Answer[bytes] = Answer()
-        self.asked.append((node, body, answer))
-        return answer
 
 
 class Metadata:
@@ -78,7 +57,7 @@ class Broker:
         self.farewell.tick()
         self.metadata.replica.leader = None
 
-    def asks(self) -> list[tuple[int, bytes, Answer[bytes]]]:
+    def asks(self) -> list[Asked]:
         """It has heard nobody for long enough."""
         self.now += ASK_MS
         self.farewell.tick()
@@ -115,7 +94,8 @@ def test_who_hears_a_leader_asks_nobody() -> None:
 
 def test_who_hears_none_asks_all_that_it_reaches() -> None:
     asked = Broker(1, 3).asks()
-    assert [(node, body) for node, body, _ in asked] == [
+    assert {(one.verb, one.timeout_ms) for one in asked} == {(BELONGS, ASK_MS)}
+    assert [(one.node, one.body) for one in asked] == [
         (1, struct.pack(">iq", 2, 7)),
         (3, struct.pack(">iq", 2, 7)),
     ]
@@ -126,7 +106,7 @@ def test_who_reaches_nobody_asks_the_first_that_it_reaches() -> None:
     assert broker.asks() == []
     broker.wire.nodes = [3]
     broker.farewell.tick()
-    assert [node for node, _, _ in broker.wire.asked] == [3]
+    assert [one.node for one in broker.wire.asked] == [3]
     broker.farewell.tick()
     assert len(broker.wire.asked) == 1
 
@@ -155,15 +135,15 @@ def test_an_election_is_no_reason_to_ask() -> None:
 )
 def test_what_it_is_told_decides(answer: bytes, noted: list[str]) -> None:
     broker = Broker(1)
-    ((_, _, asked),) = broker.asks()
-    asked.resolve(answer)
+    (asked,) = broker.asks()
+    asked.answer.resolve(answer)
     assert broker.noted == noted
 
 
 def test_no_answer_says_nothing() -> None:
     broker = Broker(1)
-    ((_, _, asked),) = broker.asks()
-    asked.fail(PeerError("it went away", was_sent=True))
+    (asked,) = broker.asks()
+    asked.answer.fail(PeerError("it went away", was_sent=True))
     assert broker.noted == []
 
 

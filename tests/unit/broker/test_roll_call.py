@@ -2,35 +2,10 @@
 
 from functools import partial
 
-from dmq.broker.answer import Answer
-from dmq.broker.peers import Handler, PeerError, Peers
+from fakes.peers import Wire
+
+from dmq.broker.peers import PeerError
 from dmq.broker.roll_call import HERE, PATIENCE_MS, RollCall
-
-
-class Wire(Peers):
-    """Calls that a test answers."""
-
-    def __init__(self, *nodes: int) -> None:
-        self.nodes = [*nodes]
-        self.asked: list[tuple[int, Answer[bytes]]] = []
-        self.served: dict[str, Handler] = {}
-
-    def serve(self, verb: str, handler: Handler, *, is_open: bool = False) -> None:
-        self.served[verb] = handler
-
-    def linked(self) -> list[int]:
-        return self.nodes
-
-    def call(self, node: int, verb: str, body: bytes, timeout_ms: int) -> Answer[bytes]:
-        assert (verb, timeout_ms) == (HERE, PATIENCE_MS)
-        answer: Answer[bytes] = Answer()
-        self.asked.append((node, answer))
-        return answer
-
-    def answer(self) -> None:
-        asked, self.asked = self.asked, []
-        for _, answer in asked:
-            answer.resolve(b"")
 
 
 def test_a_broker_without_others_is_sure_at_once() -> None:
@@ -43,11 +18,12 @@ def test_a_broker_without_others_is_sure_at_once() -> None:
 def test_everybody_answers_first() -> None:
     wire, noted = Wire(2, 3), list[str]()
     RollCall(wire).then(partial(noted.append, "told"))
-    (two, first), (three, second) = wire.asked
-    assert (two, three) == (2, 3)
-    first.resolve(b"")
+    first, second = wire.asked
+    assert (first.node, second.node) == (2, 3)
+    assert {(one.verb, one.timeout_ms) for one in wire.asked} == {(HERE, PATIENCE_MS)}
+    first.answer.resolve(b"")
     assert noted == []
-    second.resolve(b"")
+    second.answer.resolve(b"")
     assert noted == ["told"]
 
 
@@ -55,9 +31,9 @@ def test_an_answer_that_can_not_come_is_one() -> None:
     """The link ended, it took too long, or the broker is too old to know the question."""
     wire, noted = Wire(2, 3), list[str]()
     RollCall(wire).then(partial(noted.append, "told"))
-    (_, first), (_, second) = wire.asked
-    first.resolve(b"")
-    second.fail(PeerError("it went away", was_sent=True))
+    first, second = wire.asked
+    first.answer.resolve(b"")
+    second.answer.fail(PeerError("it went away", was_sent=True))
     assert noted == ["told"]
 
 
