@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 
 from dmq.broker import runtime as runtime_module
 from dmq.broker.peers import Address
-from dmq.broker.runtime import Runtime
+from dmq.broker.runtime import Runtime, steady_ms
 from dmq.errors import ErrorCode, KafkaError
 
 
@@ -166,3 +167,10 @@ def test_a_start_that_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch
         assert door.told[-1] == {2: ("new", 2), 3: ("old", 3), 4: ("new", 4)}
 
     asyncio.run(run())
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no such clock")
+def test_the_steady_clock_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = {time.CLOCK_BOOTTIME: 9_000_000, time.CLOCK_MONOTONIC: 5_000_000}
+    monkeypatch.setattr(time, "clock_gettime_ns", clocks.__getitem__)
+    assert steady_ms() == 9
