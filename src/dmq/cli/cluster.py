@@ -83,7 +83,8 @@ def status(
 ) -> Exit:
     """Show brokers, metadata quorum and partitions in trouble.
 
-    Disks are those of the brokers that answer. A broker is down when the cluster says so.
+    Disks are those of the brokers that answer. A broker is down when the one that is asked has not heard
+    it for half a second: if all others seem to be down, ask another.
     """
     with ClusterWire(session) as wire:
         if not watch:

@@ -52,7 +52,12 @@ def serve(
         typer.Option("--data", metavar="DIR", help="Where records live; sets log.dirs."),
     ] = None,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help="The address of both doors.")
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="The address of both doors; with --peers that of the Kafka door only.",
+        ),
     ] = None,
     port: Annotated[
         int | None,
@@ -144,8 +149,9 @@ def serve(
     its default. All problems are told at once. Every setting is explained by `dmq config list`. Exit
     code 70: the broker stopped itself because it could no longer keep its promises.
 
-    A broker whose data directory is not empty knows its cluster: --bootstrap, --join and --peers then
-    change nothing, so that the same command starts it again.
+    A broker whose data directory is not empty knows its cluster, and the same command starts it again.
+    Those that --join and --peers name are then asked which cluster they are of: if it is another, the
+    broker does not start; if brokers of its own have moved, it finds them there.
 
     --accept-rotten changes nothing if the journal is sound, or if ID is not that of the data directory:
     left in the command, it does not accept the next damage. So does --accept-lost if somebody leads the

@@ -62,9 +62,11 @@ class TopicSettings:
     leader_imbalance_check_interval_seconds: int = setting(
         LONG,
         300,
-        "How often that is looked at.",
+        "How often Kafka looks at that. Here a first replica leads again when its broker has been up for "
+        "ten seconds.",
         check=AtLeast(1),
         unit="s",
+        inert=True,
     )
     min_insync_replicas: int = setting(
         INT,
