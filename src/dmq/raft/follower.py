@@ -131,12 +131,9 @@ def _somebody_tries(s: State) -> bool:
 def _leader_link_changed(s: State, now: int) -> None:
     assert s.leader is not None
     is_live = s.links.is_live(s.leader)
-    is_same = s.links.session(s.leader) == s.leader_session
-    if is_live and is_same and not s.is_leader_live:
+    if is_live and not s.is_leader_live:
         s.follow(s.epoch, s.leader, now)  # Unless it disclaims the group, it goes on leading it.
-    elif s.is_leader_live and not (is_live and is_same):
-        # In a new session it first says what it leads: it may have been started again, and links that
-        # come and go would keep us from electing another.
+    elif s.is_leader_live and not is_live:
         s.lose_leader(now)
 
 

@@ -60,7 +60,6 @@ class State:
         "is_recovering",
         "is_unclean_allowed",
         "leader",
-        "leader_session",
         "leaderless_since",
         "leading",
         "links",
@@ -102,8 +101,6 @@ class State:
         """Whom we follow in this epoch; ourselves if we lead."""
         self.is_leader_live = False
         """Whether its link lives and it claims the group: then nobody gets our pre-vote."""
-        self.leader_session = 0
-        """The session in which it last did."""
         self.is_needed = False
         """Somebody without a leader takes us for a voter, and we know more than it does."""
         self.leaderless_since: int | None = None
@@ -256,7 +253,6 @@ class State:
             self._forget_leader()
             self.leader = leader
         self.is_leader_live = True
-        self.leader_session = self.links.session(leader)
         self.is_needed = False
         self.leaderless_since = None
         self.attempts = 0

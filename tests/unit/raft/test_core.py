@@ -156,24 +156,3 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for wrong in ({"rank_ms": 0}, {"window": 0}, {"election_ms": 50}, {"promote_ms": 50}):
         with pytest.raises(AssertionError):
             RaftSettings(**wrong)
-
-
-def test_a_leader_whose_link_is_new_leads_when_it_says_so() -> None:
-    """It may have been started again; links that come and go must not keep us from an election."""
-    solo = Solo()
-    solo.core.claimed(voter(3), 1, solo.now)
-    solo.host.stage()
-    assert solo.core.leader == voter(3)
-    solo.suspect(3)
-    assert solo.core.leader is None
-    solo.host.links.revive(voter(3))
-    solo.core.peer_changed(voter(3), solo.now)
-    assert solo.core.leader == voter(3), "it was only silent for a while"
-    for _ in range(20):
-        solo.disconnect(3)
-        solo.connect(3)
-        solo.passes(100)
-    assert solo.core.role is Role.PRE_CANDIDATE
-    solo.core.claimed(voter(3), 1, solo.now)
-    assert solo.core.leader == voter(3)
-    assert solo.core.role is Role.FOLLOWER
