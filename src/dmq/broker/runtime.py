@@ -15,55 +15,44 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from dmq.broker.answer import Answer
 from dmq.broker.assembly import Assembly, Ground
 from dmq.broker.compactor import CompactorProcess
+from dmq.broker.doorways import Bound, Door, Doors
 from dmq.broker.driver import GroupDriver
 from dmq.broker.farewell import Farewell
 from dmq.broker.housekeeping import Housekeeping
+from dmq.broker.introduction import FEATURES, FINALIZED, Introduction
 from dmq.broker.member import ThisMember
-from dmq.broker.membership import Entrance, Founded, Joined, Newcomer
-from dmq.broker.outliving import Watch, outlive
-from dmq.broker.peers import Address, PeerError
+from dmq.broker.membership import Entrance, Founded, Joined
+from dmq.broker.outliving import Watch
+from dmq.broker.peers import Address
 from dmq.broker.predecessors import tell_predecessors
 from dmq.broker.producing import Snapshots
+from dmq.broker.registering import Registering
 from dmq.broker.renaming import (
     NOTHING_ACCEPTED,
     Accepted,
-    check_others_vote,
     go_on_alone,
     open_store,
     skip_producer_ids,
 )
 from dmq.broker.service import Clocks, Identity
 from dmq.broker.syncer import Syncer, Workers
+from dmq.broker.whereabouts import Whereabouts
 from dmq.config.broker import BrokerConfig
-from dmq.config.listeners import Listener
 from dmq.config.settings import Settings
-from dmq.errors import RETRIABLE, DmqError, ErrorCode, KafkaError, StorageError
-from dmq.machines.brokers import PEER_LISTENER, is_fenced, is_unregistered, peer_addresses
+from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
+from dmq.machines.brokers import is_fenced, is_unregistered, peer_addresses
 from dmq.machines.cluster import ClusterMachine
-from dmq.machines.codec import decode_result, encode_command
-from dmq.machines.commands import FormCluster, RegisterBroker
-from dmq.machines.records import Endpoint, FeatureRange
+from dmq.machines.commands import FormCluster
 from dmq.storage.files import OsFiles
 from dmq.storage.producer_files import ProducerFiles
 from dmq.storage.store import StoreSettings
 from dmq.types import Voter
 
 log = logging.getLogger("dmq.broker")
-
-FEATURES = {
-    "group.version": FeatureRange(0, 1),
-    "metadata.version": FeatureRange(7, 7),
-    "transaction.version": FeatureRange(0, 2),
-}
-"""What this version of dmq can run, by Kafka's names; `metadata.version` is the number of the metadata
-that its tools must at least understand. Share groups come with their coordinator."""
-FINALIZED = {"group.version": 1, "metadata.version": 7, "transaction.version": 2}
 
 TICK_MS = 50
 """Longest sleep: how late the store learns that it has been idle."""
@@ -92,50 +81,6 @@ class FencedError(DmqError):
     code = ErrorCode.STALE_BROKER_EPOCH
 
 
-class Door(Protocol):
-    """What the runtime needs of a way in."""
-
-    def open(self) -> None:
-        """Take connections."""
-        ...
-
-    def configure(self, config: BrokerConfig) -> None: ...
-    def stop_taking(self) -> None:
-        """No more connections or requests; answers still leave."""
-        ...
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether answers are on their way."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Bound(Protocol):
-    """A listening socket whose door is not open yet."""
-
-    @property
-    def port(self) -> int: ...
-    def close(self) -> None: ...
-
-
-B = TypeVar("B", bound=Bound)
-
-
-class Doors(Protocol[B]):
-    """Where the doors come from: they lie above the broker."""
-
-    def bind(self, config: BrokerConfig, listener: Listener) -> B:
-        """Raises OSError."""
-        ...
-
-    def kafka(self, runtime: "Runtime", listener: Listener, bound: B) -> Door: ...
-    def entrance(self, config: BrokerConfig) -> Entrance | None:
-        """The peer door; None if the settings want none."""
-        ...
-
-
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -156,7 +101,6 @@ class Runtime:
     ) -> None:
         self.config = config
         self._accepted = accepted
-        self._has_outlived = False
         self.failure: BaseException | None = None
         self.stopped = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -165,7 +109,7 @@ class Runtime:
         self._doors: list[Door] = []
         self._bound: dict[str, Bound] = {}
         self._entrance: Entrance | None = None
-        self._peer_port = 0
+        self._peer_port: int | None = None
         self._syncer = Syncer(self._loop)
         self.workers = Workers(self._loop, WORKER_COUNT)
         self._openers = Workers(self._loop, 1)
@@ -177,10 +121,7 @@ class Runtime:
         self._is_opening = False
         self._asking: asyncio.Task[None] | None = None
         self._ask_until = 0.0
-        self._met: dict[int, Address] = {}
-        """Where others answered when they were asked for their cluster."""
-        self._known: dict[int, Address] | None = None
-        """Where the door was told to look for them; None: it was told nothing yet."""
+        self.whereabouts: Whereabouts | None = None
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -213,63 +154,46 @@ class Runtime:
         known = self.store.cluster_id
         if entrance is not None:
             self._peer_port = entrance.listen(self.store.directory_id, known)
+        ports = {name: bound.port for name, bound in self._bound.items()}
+        self._introduction = Introduction(
+            self.config, self.store, self._incarnation, ports, self._peer_port, socket.gethostname()
+        )
         if known is not None:
             if entrance is not None:
                 assert self.store.node_id is not None
                 entrance.belongs(known, self.store.node_id)
                 self._ask_until = self._loop.time() + ASK_S
-                self._asking = self._loop.create_task(self._ask_around(entrance, known))
+                self._look_for_others(entrance, known, self.store.node_id)
+                self._ask_around()
             return None
         if entrance is None:
             return Founded(_new_cluster_id(), self.config.node_id)
-        newcomer = Newcomer(
-            node_id=self._wished_node_id(),
-            directory=self.store.directory_id,
-            command=lambda: encode_command(self._registration(self._wished_node_id(), None)),
-            result=_registered,
-            new_cluster_id=_new_cluster_id,
-        )
-        return await entrance.find_place(newcomer)
+        place = await entrance.find_place(self._introduction.newcomer(_new_cluster_id))
+        self._look_for_others(entrance, place.cluster_id, place.node_id)
+        return place
 
-    async def _ask_around(self, entrance: Entrance, cluster_id: str) -> None:
-        """Beside the start: are those that the settings name of our cluster? If not, somebody took the
-        wrong directory or address, and should know before anybody relies on this broker. Once clients
-        do, they would suffer from its end, and its own cluster might need it: it goes on."""
+    def _look_for_others(self, entrance: Entrance, cluster_id: str, node_id: int) -> None:
+        self.whereabouts = Whereabouts(
+            entrance, cluster_id, node_id, lambda: self.service.broker_epoch >= 0
+        )
+
+    def _ask_around(self) -> None:
+        """Beside the start: are those that the settings name of our cluster, and where are they?"""
+        is_asking = self._asking is not None and not self._asking.done()
+        if self.whereabouts is not None and not is_asking:
+            self._asking = self._loop.create_task(self._ask(self.whereabouts))
+
+    async def _ask(self, whereabouts: Whereabouts) -> None:
+        """If one is of another cluster, somebody took the wrong directory or address, and should know
+        before anybody relies on this broker. Once clients do, they would suffer from its end, and its
+        own cluster might need it: it goes on."""
         try:
-            self._met = await entrance.check_cluster(cluster_id)
-            self._meet(entrance)
+            await whereabouts.ask()
         except DmqError as error:
             if self._doors:
                 log.error("%s", error)
             else:
                 self.failure = error
-
-    def _ask_again(self) -> None:
-        """Those that were started with us may answer by now; the registration tells us of the rest."""
-        is_asking = self._asking is not None and not self._asking.done()
-        if self._entrance is not None and self.service.broker_epoch < 0 and not is_asking:
-            asking = self._ask_around(self._entrance, self.service.cluster_id)
-            self._asking = self._loop.create_task(asking)
-
-    def _meet(self, entrance: Entrance) -> None:
-        """Look for those that answered where they did, if not where our log says: all may have moved
-        while we were down, and nobody is left to tell us. Who is registered is told."""
-        if self._known is None or self.service.broker_epoch >= 0:
-            return
-        aside = [self.service.identity.node_id, *entrance.peers.linked()]
-        moved = {
-            node: at
-            for node, at in self._met.items()
-            if node not in aside and self._known.get(node) != at
-        }
-        for node, (host, port) in sorted(moved.items()):
-            log.info("broker %d answers at %s:%d", node, host, port)
-        if moved:
-            self._know(entrance, {**self._known, **moved})
-
-    def _know(self, entrance: Entrance, addresses: dict[int, Address]) -> None:
-        self._known = addresses
-        entrance.peers.know(addresses)
 
     async def _others_agree(self) -> None:
         """Raises JoinError if one of those that were asked is of another cluster."""
@@ -278,35 +202,6 @@ class Runtime:
             await asyncio.wait([self._asking], timeout=left_s)
         if self.failure is not None:
             raise self.failure
-
-    def _wished_node_id(self) -> int:
-        """A broker that joins takes the number that it is given, unless it was told one."""
-        is_free = self.config.cluster_join and "node.id" not in self.config.values
-        return -1 if is_free else self.config.node_id
-
-    def _registration(self, node_id: int, cluster_id: str | None) -> RegisterBroker:
-        endpoints = [
-            Endpoint(listener.name, *self._told(listener), listener.protocol)
-            for listener in self.config.kafka_listeners
-        ]
-        if self._entrance is not None:
-            host, port = self.config.peer_told(self._peer_port, socket.gethostname())
-            endpoints.append(Endpoint(PEER_LISTENER, host, port, "PLAINTEXT"))
-        return RegisterBroker(
-            node_id,
-            self.store.directory_id,
-            self._incarnation,
-            tuple(endpoints),
-            self.config.broker_rack,
-            FEATURES,
-            self.store.seq,
-            cluster_id,
-        )
-
-    def _told(self, listener: Listener) -> tuple[str, int]:
-        """The address of a listener as clients are told it."""
-        port = self._bound[listener.name].port
-        return self.config.advertised(listener, port, socket.gethostname())
 
     def _identity(self, place: Founded | Joined | None) -> Identity:
         if place is not None:
@@ -344,7 +239,7 @@ class Runtime:
         )
         self.service = parts.service
         for listener in self.config.kafka_listeners:
-            self.service.endpoints[listener.name] = self._told(listener)
+            self.service.endpoints[listener.name] = self._introduction.told(listener)
         self.farewell = Farewell(
             self.service, parts.metadata, ground.peers, steady_ms, self._leave, self._fenced
         )
@@ -363,17 +258,26 @@ class Runtime:
         if self._entrance is not None:
             self._entrance.belongs(identity.cluster_id, identity.node_id)
             addresses = place.addresses if isinstance(place, Joined) else self._last_addresses()
-            self._know(self._entrance, addresses)
-            self._meet(self._entrance)
+            assert self.whereabouts is not None
+            self.whereabouts.expect(addresses)
         self._start_driver()
+        registering = Registering(
+            self.parts,
+            self._introduction,
+            self._accepted,
+            self._is_linked,
+            steady_ms,
+            self._turn_now,
+            self._until,
+        )
         if isinstance(place, Joined):
             self.service.broker_epoch = place.broker_epoch
         else:
-            await self._register(identity)
+            await registering.register()
         await self._until(self._is_registered, "reading the cluster's metadata")
         if isinstance(place, Joined):
             tell_predecessors(self.parts.machine.state, identity.node_id)
-        if is_renamed or self._has_outlived:
+        if is_renamed or registering.has_outlived:
             skip_producer_ids(self.service)
         self.parts.leadership.begin(self.service.broker_epoch)
         if self._entrance is not None:
@@ -420,47 +324,17 @@ class Runtime:
                 ThisMember(self.service, self.parts.forwarding, self.parts.metadata)
             )
 
-    async def _register(self, identity: Identity) -> None:
-        """Tell the metadata that this broker is here, as often as it takes."""
-        while True:
-            await self._form_again(identity)
-            command = self._registration(identity.node_id, identity.cluster_id)
-            answer = self.service.submit(command)
-            self._turn_now()
-            await self._until(partial(_is_done, answer), "looking for the metadata's leader")
-            try:
-                self.service.broker_epoch = answer.get().epoch
-            except (KafkaError, PeerError) as error:
-                if error.code not in RETRIABLE and error.code is not ErrorCode.NOT_CONTROLLER:
-                    raise
-                check_others_vote(self.parts.metadata.replica)
-                log.warning("this broker is not registered yet: %s", error)
-                self._outlive()
-            else:
-                return
-
-    async def _form_again(self, identity: Identity) -> None:
-        """A founder that ended before its cluster's name was in the metadata has it in its directory
-        alone. If the name is only not read yet, the metadata refuse it, and all is well."""
-        replica = self.parts.metadata.replica
-        is_named = self.parts.machine.state.cluster_id is not None
-        if is_named or list(replica.core.voters) != [replica.me]:
-            return
-        answer = self.service.submit(FormCluster(identity.cluster_id, FINALIZED))
-        self._turn_now()
-        await self._until(partial(_is_done, answer), "looking for the metadata's leader")
-
-    def _outlive(self) -> None:
-        self._has_outlived |= outlive(
-            self.parts.metadata.replica, self._accepted.lost, self._is_linked, steady_ms()
-        )
-
     def _is_linked(self, voter: Voter) -> bool:
         return self.parts.node.links.open_link(voter) is not None
 
     def _is_registered(self) -> bool:
         record = self.parts.machine.state.brokers.get(self.service.identity.node_id)
         return record is not None and record.epoch >= self.service.broker_epoch
+
+    def _ask_again(self) -> None:
+        """Those that were started with us may answer by now; the registration tells us of the rest."""
+        if self.whereabouts is not None and self.service.broker_epoch < 0:
+            self._ask_around()
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
         """Poll: this happens once in a broker's life, and what is awaited has many causes.
@@ -501,8 +375,8 @@ class Runtime:
     def _brokers_changed(self) -> None:
         """Brokers registered or left, or all was just read."""
         state, me = self.parts.machine.state, self.service.identity.node_id
-        if self._entrance is not None:
-            self._know(self._entrance, peer_addresses(state, but=me))
+        if self.whereabouts is not None:
+            self.whereabouts.know(peer_addresses(state, but=me))
         epoch = self.service.broker_epoch
         if epoch >= 0 and is_unregistered(state, me, epoch):
             self._leave()
@@ -657,16 +531,6 @@ class Runtime:
             except (StorageError, OSError) as error:
                 self.fail(error)
         self._files.unlock()
-
-
-def _is_done(answer: Answer[Any]) -> bool:
-    return answer.is_done
-
-
-def _registered(data: bytes) -> tuple[int, int]:
-    """Node id and broker epoch of a registration's result. Raises KafkaError, ProtocolError."""
-    registered = decode_result(data)
-    return registered.node, registered.epoch
 
 
 def _new_cluster_id() -> str:

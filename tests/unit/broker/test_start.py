@@ -12,6 +12,7 @@ import pytest
 from dmq.broker import runtime as runtime_module
 from dmq.broker.peers import Address
 from dmq.broker.runtime import Runtime, steady_ms
+from dmq.broker.whereabouts import Whereabouts
 from dmq.errors import ErrorCode, KafkaError
 
 
@@ -77,25 +78,13 @@ class Door:
         return self.answers.pop(0)
 
 
-class Start(Runtime):
-    """Broker 1, which looks for the others."""
+class Others:
+    """Where broker 1 looks for the others."""
 
-    def __init__(self, door: Door, epoch: int = -1) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.failure, self.stopped, self._asking = None, asyncio.Event(), None
-        self._met, self._known = {}, None
-        self._entrance = cast("Any", door)
-        self.farewell = cast("Any", SimpleNamespace(tick=lambda: None))
-        identity = SimpleNamespace(node_id=1)
-        self.service = cast(
-            "Any", SimpleNamespace(identity=identity, cluster_id="ours", broker_epoch=epoch)
-        )
-
-    async def asks(self) -> None:
-        """And hears the answers."""
-        self._ask_again()
-        assert self._asking is not None
-        await self._asking
+    def __init__(self, door: Door) -> None:
+        self.epoch = -1
+        entrance = cast("Any", door)
+        self.found = Whereabouts(entrance, "ours", 1, lambda: self.epoch >= 0)
 
 
 OLD: dict[int, Address] = {2: ("old", 2), 3: ("old", 3), 4: ("old", 4)}
@@ -107,12 +96,12 @@ def test_who_answers_elsewhere_is_looked_for_there(caplog: pytest.LogCaptureFixt
 
     async def run() -> None:
         door = Door(4)
-        start = Start(door)
-        start._know(cast("Any", door), OLD)
+        others = Others(door)
+        others.found.know(OLD)
         door.answers = [NEW, NEW]
-        await start.asks()
+        await others.found.ask()
         assert door.told == [OLD, {**OLD, 2: ("new", 2)}]
-        await start.asks()
+        await others.found.ask()
         assert len(door.told) == 2, "that is known by now"
 
     caplog.set_level(logging.INFO, "dmq.broker")
@@ -123,13 +112,24 @@ def test_who_answers_elsewhere_is_looked_for_there(caplog: pytest.LogCaptureFixt
 def test_who_answered_before_the_door_knew_anybody_is_not_forgotten() -> None:
     async def run() -> None:
         door = Door(4)
-        start = Start(door)
+        others = Others(door)
         door.answers = [NEW]
-        await start.asks()
+        await others.found.ask()
         assert door.told == []
-        start._know(cast("Any", door), OLD)
-        start._meet(cast("Any", door))
+        others.found.expect(OLD)
         assert door.told == [OLD, {**OLD, 2: ("new", 2)}]
+
+    asyncio.run(run())
+
+
+def test_what_the_metadata_say_takes_the_place_of_what_was_answered() -> None:
+    async def run() -> None:
+        door = Door(4)
+        others = Others(door)
+        door.answers = [NEW]
+        await others.found.ask()
+        others.found.know(OLD)
+        assert door.told == [OLD]
 
     asyncio.run(run())
 
@@ -137,20 +137,26 @@ def test_who_answered_before_the_door_knew_anybody_is_not_forgotten() -> None:
 def test_who_is_registered_is_told_where_the_others_are() -> None:
     async def run() -> None:
         door = Door()
-        start = Start(door)
-        start._know(cast("Any", door), OLD)
+        others = Others(door)
+        others.found.know(OLD)
         door.answers = [NEW]
-        start._ask_again()
-        start.service.broker_epoch = 7
-        assert start._asking is not None
-        await start._asking
+        others.epoch = 7
+        await others.found.ask()
         assert door.told == [OLD]
-        asked, start._asking = start._asking, None
-        start._ask_again()
-        assert start._asking is None
-        assert asked.done()
 
     asyncio.run(run())
+
+
+class Start(Runtime):
+    """Broker 1, which waits for something."""
+
+    def __init__(self, door: Door, epoch: int = -1) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.failure, self.stopped, self._asking = None, asyncio.Event(), None
+        self.farewell = cast("Any", SimpleNamespace(tick=lambda: None))
+        self.service = cast("Any", SimpleNamespace(broker_epoch=epoch))
+        self.whereabouts = Whereabouts(cast("Any", door), "ours", 1, lambda: epoch >= 0)
+        self.whereabouts.know(OLD)
 
 
 def test_a_start_that_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,14 +164,26 @@ def test_a_start_that_waits_asks_again_and_again(monkeypatch: pytest.MonkeyPatch
 
     async def run() -> None:
         door = Door()
-        start = Start(door)
-        start._know(cast("Any", door), OLD)
         door.answers = [{}, {}, NEW]
-        await start._until(lambda: not door.answers, "looking for the metadata's leader")
-        assert start._asking is not None
-        await start._asking
-        assert door.told[-1] == {2: ("new", 2), 3: ("old", 3), 4: ("new", 4)}
+        await Start(door)._until(lambda: len(door.told) > 1, "looking for the metadata's leader")
+        assert door.told == [OLD, {2: ("new", 2), 3: ("old", 3), 4: ("new", 4)}]
 
+    asyncio.run(run())
+
+
+def test_a_start_that_is_registered_asks_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runtime_module, "TELL_S", 0.001)
+
+    async def run() -> None:
+        door = Door()
+        door.answers = [NEW]
+        has_waited = lambda: len(caplog.messages) >= 3  # noqa: E731
+        await Start(door, epoch=7)._until(has_waited, "reading the cluster's metadata")
+        assert door.answers == [NEW]
+
+    caplog.set_level(logging.INFO, "dmq.broker")
     asyncio.run(run())
 
 
