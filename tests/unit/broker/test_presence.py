@@ -1,12 +1,15 @@
 """Who is up: in the ears of one broker, and by the word of the metadata's leader."""
 
+import struct
 from collections.abc import Callable
 
+import pytest
 from unit.broker.multiraft.wiring import Broker, World
 
 from dmq.broker.answer import Answer
 from dmq.broker.peers import Handler, Peers
-from dmq.broker.presence import DOWN_MS, Presence
+from dmq.broker.presence import DOWN_MS, HEARD, LISTED, Presence
+from dmq.errors import ProtocolError
 
 
 class Wire(Peers):
@@ -113,6 +116,39 @@ def test_a_link_that_is_cut_between_two_takes_neither_off_the_list() -> None:
     stage.run(2 * DOWN_MS)
     assert two not in stage.presence[one].heard()
     assert all(stage.listed(number) == {1, 2, 3} for number in stage.presence)
+
+
+def test_who_is_cut_off_from_the_leader_alone_stays_on_the_list() -> None:
+    """Together with the third it may lead partitions, and clients reach it: those that are not told
+    of it send what is under way to it again."""
+    stage = Stage()
+    far, near = (broker.number for broker in stage.world.others(stage.leader))
+    stage.world.cut(stage.leader.number, far)
+    stage.run(3 * DOWN_MS)
+    assert stage.leader.replica.is_leader
+    assert far not in stage.presence[stage.leader.number].heard()
+    assert all(stage.listed(number) == {1, 2, 3} for number in stage.presence)
+    stage.world.cut(near, far)
+    stage.run(1000)
+    assert stage.listed(near) == {1, 2, 3}
+    stage.run(DOWN_MS)
+    assert stage.listed(near) == stage.listed(stage.leader.number) == {1, 2, 3} - {far}
+
+
+def test_one_that_left_the_cluster_is_not_listed_for_what_others_say() -> None:
+    stage = Stage()
+    presence = stage.presence[stage.leader.number]
+    presence._hear_of(2, struct.pack(">iii", 1, 3, 7))
+    stage.run(3000)
+    assert stage.listed(stage.leader.number) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("verb", [LISTED, HEARD])
+def test_what_is_no_list_of_brokers_is_refused(verb: str) -> None:
+    stage = Stage()
+    handlers = stage._wires[stage.leader.number]._handlers
+    with pytest.raises(ProtocolError):
+        handlers[verb](1, b"abc")
 
 
 def test_only_the_leader_of_the_metadata_is_believed() -> None:
