@@ -5,8 +5,8 @@
     obey      take the epoch that an operator's order gives us, ask nobody
 
 Our own vote counts when it is durable, like any other: a single voter would otherwise lead an epoch that
-it forgets in a crash, and lead it again with another log. Recovering voters' votes count only if
-every voter gives its vote (then no greater position is left anywhere), or, where the topic allows
+it forgets in a crash, and lead it again with another log. Votes of voters that lost their tail count only
+if every voter gives its vote (then no greater position is left anywhere), or, where the topic allows
 unclean elections, after a long wait.
 
 Who stands need not have a vote of its own. What is left of a recovering replica's log is the beginning of

@@ -26,7 +26,9 @@ THE CONTRACT. Inputs are `start`, `step`, `tick`, `peer_changed`, `claimed`, `di
  6. After every input look at `commit`, `log_start`, `role`, `leader`, `epoch` if you care, and see that
     `tick` is called at `deadline`. An idle group has none. Early, late and repeated ticks do no harm.
  7. After a restart make a new core from what the log says: `is_recovering` if an async log's start was
-    unclean, `is_damaged` if it knows that bytes are bad.
+    unclean, or a former log's was, `is_damaged` if it knows that bytes are bad. `remembered` is where
+    former logs of this replica ended, which left the group, or could not be repaired: keep them, epoch
+    and vote, until `is_recovering` is false.
 
 Liveness comes from outside: the node keeps `Links` and tells `peer_changed` after a link came, went,
 became suspect or was heard again; `claimed` when a peer's table says that it leads this group;
@@ -39,15 +41,20 @@ ROLES                  becomes          when
                        FOLLOWER         refused by a majority; vote given; append or higher epoch seen
                        PRE_CANDIDATE    no answer in time, or a lease stood in the way: again
   CANDIDATE            LEADER           a majority of well voters voted for us, our own vote durable; or
-                                        all voters, some of them recovering (unclean)
+                                        all voters, some without their tail (unclean)
                        FOLLOWER         refused by a majority; append of this epoch; higher epoch seen
                        PRE_CANDIDATE    no majority in time
   LEADER               FOLLOWER         higher epoch seen; no majority follows for check_quorum_ms; the
                                         disk refused what was sent already
   any                  CANDIDATE        an operator said so (`recover`): asks nobody, may lose records
 
-UNCLEAN elections (all voters, some recovering; a majority of them after a long wait where the topic
-allows it; an operator's order) may lose committed records. The epoch's first mark then has change 1
+RECOVERING replicas have not got all that they acknowledged. One that lost its tail does not know how much
+that was: its vote is not a well voter's, and it is well when it has all that a leader had after its
+restart. One with `remembered` knows: its vote is a well voter's for a log that ends there or later, it
+gives none to any other, and it is well when its own log ends there or later, durably.
+
+UNCLEAN elections (all voters, some without their tail; a majority of them after a long wait where the
+topic allows it; an operator's order) may lose committed records. The epoch's first mark then has change 1
 instead of 0, so that the log itself says so, and appends and resets carry the last such epoch: only a
 replica whose commit is older than that may cut below it. `unclean_elections` and `losses` count them.
 
@@ -119,11 +126,12 @@ class RaftCore(Facts):
     ) -> None:
         """A replica as its log remembers it; without marks, a new learner.
 
-        `remembered`: where the logs of its former stays ended; such a replica is recovering.
+        `is_recovering`: it may have lost what it acknowledged. `remembered`: where the logs of its
+        former stays ended; until it has as much, it is recovering too, but knows how far it went.
         """
         log = LogView(marks, end_offset, log_start, commit)
         self._state = s = State(links, settings, dice, log, epoch, vote)
-        s.is_recovering = is_recovering
+        s.has_lost_tail = is_recovering
         s.is_damaged = is_damaged
         s.remembered = remembered
         s.is_unclean_allowed = is_unclean_allowed
@@ -136,7 +144,8 @@ class RaftCore(Facts):
 
     def start(self, now: int, wait_ms: int = 0) -> None:
         """Begin; leave it to a leader that may exist to show itself for `wait_ms`."""
-        self._state.await_election(now, wait_ms)
+        if not self._state.is_leader_live:
+            self._state.await_election(now, wait_ms)
 
     def step(self, sender: Voter, session: int, message: Message, now: int) -> None:
         """A message came. One of another session than the present one never counts."""
@@ -267,8 +276,8 @@ class RaftCore(Facts):
     def begin_again(self, remembered: Position) -> "RaftCore":
         """A core with an empty log in our place, for one that nobody can repair.
 
-        It keeps what we promised, up to `remembered`, and were told, and is recovering: no vote
-        until it has caught up.
+        It keeps what we promised, up to `remembered`, and were told: no vote for a log that ends
+        before that, and none while a leader's lease may rest on us.
         """
         s = self._state
         again = RaftCore(
@@ -280,13 +289,15 @@ class RaftCore(Facts):
             log_start=0,
             epoch=s.epoch,
             vote=s.vote,
-            is_recovering=True,
+            is_recovering=s.has_lost_tail,
             is_unclean_allowed=s.is_unclean_allowed,
             remembered=remembered,
         )
         state = again._state
         state.target, state.observers = s.target, s.observers
-        state.barred_epoch = s.barred_epoch
+        state.barred_epoch, state.held_until = s.barred_epoch, s.held_until
+        if s.leader != s.me:
+            state.leader, state.is_leader_live = s.leader, s.is_leader_live
         state.unclean_elections, state.log.losses = s.unclean_elections, s.log.losses
         return again
 
@@ -358,6 +369,7 @@ class RaftCore(Facts):
         envelopes = s.end_turn()
         before = s.log.durable
         has_moved = s.log.turn_ends(stable)
+        s.settle_memory()
         candidate.hard_state_durable(s, now)
         if s.leading is None:
             envelopes += follower.durable(s, now)
@@ -383,11 +395,11 @@ def _refuse_stale_reset(s: State, sender: Voter, message: Reset) -> None:
 
 
 def _refuse_stale_pre_vote(s: State, sender: Voter, message: PreVote) -> None:
-    s.send(sender, PreVoteReply(s.epoch, message.epoch, Refusal.EPOCH, s.is_recovering))
+    s.send(sender, PreVoteReply(s.epoch, message.epoch, Refusal.EPOCH, s.has_lost_tail))
 
 
 def _refuse_stale_vote(s: State, sender: Voter, message: Vote) -> None:
-    s.send(sender, VoteReply(s.epoch, message.epoch, Refusal.EPOCH, s.is_recovering))
+    s.send(sender, VoteReply(s.epoch, message.epoch, Refusal.EPOCH, s.has_lost_tail))
 
 
 _REPLIES = frozenset({PreVoteReply, VoteReply, Ack, Nack})

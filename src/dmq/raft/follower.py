@@ -1,6 +1,6 @@
 """Following: taking the leader's log, answering for it when it is durable, noticing that nobody leads.
 
-Owns the rules APPEND, RESET and ACK on the follower's side, and when a recovering replica is well
+Owns the rules APPEND, RESET and ACK on the follower's side, and when a replica that lost its tail is well
 again. An answer to an append is made when the sync returns, from what is true then: the log may have
 been cut meanwhile. A learner and an observer are followers without a vote. Called by core.py's table.
 """
@@ -69,12 +69,12 @@ def _verify(s: State, end: Position, leader_end: Position, *, is_ack_due: bool) 
     """Our log is the leader's up to `end`: to be acknowledged when it is durable."""
     s.verified = max(s.verified, end)
     s.ack_is_due = s.ack_is_due or is_ack_due
-    if s.is_recovering and (s.heal_goal is None or s.heal_goal[0] != s.epoch):
+    if s.has_lost_tail and (s.heal_goal is None or s.heal_goal[0] != s.epoch):
         s.heal_goal = (s.epoch, healing_end(leader_end, s))
 
 
 def healing_end(leader_end: Position, s: State) -> Position:
-    """What a recovering replica must reach: all that it can ever have acknowledged (SPEC §3)."""
+    """What one that lost its tail must reach: all that it can ever have acknowledged (SPEC §3)."""
     return leader_end
 
 
@@ -107,10 +107,10 @@ def ack_position(end: Position, s: State) -> Position:
 
 def _heal(s: State) -> None:
     """Well again: the log has durably what the leader's had after our restart."""
-    if s.is_recovering and s.heal_goal is not None:
+    if s.has_lost_tail and s.heal_goal is not None:
         epoch, goal = s.heal_goal
         if epoch == s.epoch and s.log.durable >= goal and s.log.has(goal):
-            s.is_recovering = False
+            s.has_lost_tail = False
             s.heal_goal = None
 
 

@@ -47,7 +47,7 @@ def lead(s: State, voters: tuple[Voter, ...], now: int, *, is_unclean: bool) -> 
     s.leaderless_since = None
     s.attempts = 0
     # Our log is what the group has from now on, so there is nothing left to recover.
-    s.is_recovering, s.heal_goal = False, None
+    s.has_lost_tail, s.heal_goal = False, None
     s.unclean_elections += is_unclean
     start = s.log.end
     log_start = s.log.marks.last.log_start if s.log.marks.items else 0

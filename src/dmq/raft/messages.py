@@ -62,7 +62,7 @@ class VoteReply(NamedTuple):
     asked_epoch: int
     refusal: Refusal | None
     is_recovering: bool
-    """A recovering voter's vote counts only if all voters give theirs."""
+    """The voter lost its tail: its vote counts only if all voters give theirs."""
 
 
 class Append(NamedTuple):

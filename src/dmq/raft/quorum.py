@@ -29,7 +29,7 @@ class Tally(NamedTuple):
 
     voters_count: int
     well: int
-    """Votes of voters that remember all that they acknowledged."""
+    """Votes of voters that know all that they acknowledged."""
     recovering: int
     refused: int
 

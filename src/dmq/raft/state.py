@@ -52,12 +52,12 @@ class State:
         "dice",
         "epoch",
         "hard_durable",
+        "has_lost_tail",
         "heal_goal",
         "held_until",
         "is_damaged",
         "is_leader_live",
         "is_needed",
-        "is_recovering",
         "is_unclean_allowed",
         "leader",
         "leaderless_since",
@@ -119,11 +119,13 @@ class State:
         """The leader's commit point, as far as it told us and sent us the log."""
         self.ack_is_due = False
         """An answer was asked for, be it news or not."""
-        self.is_recovering = False
+        self.has_lost_tail = False
+        """We may have acknowledged more than we have, and don't know how much."""
         self.heal_goal: tuple[int, Position] | None = None
-        """(epoch, the leader's end) that makes a recovering replica well again."""
+        """(epoch, the leader's end) that makes a replica well again which lost its tail."""
         self.remembered = NOTHING
-        """Where the logs of former stays here ended: the records are gone, what they promised stands."""
+        """Where the logs of former stays here ended, until ours has as much: the records are gone, what
+        they promised stands."""
         self.is_damaged = False
         self.parting: tuple[Position, bool] | None = None
         """Where a damaged log parts from the leader's, and whether it may lose what it committed."""
@@ -160,8 +162,22 @@ class State:
     def live_voters(self) -> list[Voter]:
         return [voter for voter in self.voters if self.links.is_live(voter)]
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether we acknowledged more than we have, or may have."""
+        return self.has_lost_tail or self.remembered != NOTHING
+
+    def is_good_vote(self, end: Position) -> bool:
+        """Whether a vote of ours for a log that ends here counts like any other, by what we know of all
+        that we ever acknowledged.
+
+        What a former stay had is gone, but not how far it went: for whoever has as much, our vote is
+        what it would be if we still had it.
+        """
+        return not self.has_lost_tail and end >= self.remembered
+
     def may_recovering_vote(self, end: Position, now: int) -> bool:
-        """Whether too much may be lost already for a recovering replica to keep silent (SPEC §3).
+        """Whether too much may be lost already for one that lost its tail to keep silent (SPEC §3).
 
         Never for a log that ends before what a former stay of ours had: it tells of the group as it
         was, and the voters that it names may long have been replaced.
@@ -181,9 +197,9 @@ class State:
 
     @property
     def is_vote_good(self) -> bool:
-        """Whether our own vote counts: we are a voter by our last mark, and remember all that we
+        """Whether our own vote counts: we are a voter by our last mark, and have all that we
         acknowledged."""
-        return self.me in self.voters and not self.is_recovering
+        return self.me in self.voters and self.is_good_vote(self.log.end)
 
     def may_stand(self, now: int) -> bool:
         """Well voters with an undamaged log; others only if they could win without their own vote."""
@@ -286,7 +302,7 @@ class State:
             return
         if not self.may_stand(now):
             unclean_at = self.leaderless_since + self.settings.unclean_wait_ms
-            if self.is_recovering and self.is_unclean_allowed and unclean_at > now:
+            if self.has_lost_tail and self.is_unclean_allowed and unclean_at > now:
                 self.deadline = unclean_at
             return
         if len(self.live_voters()) < majority(len(self.voters)):
@@ -327,6 +343,11 @@ class State:
         return self.dice.randrange(self.settings.jitter_ms + 1)
 
     # ---- the turn
+
+    def settle_memory(self) -> None:
+        """Forget how far former stays went, if our log durably went as far."""
+        if self.log.durable >= self.remembered:
+            self.remembered = NOTHING
 
     def begin_turn(self) -> None:
         assert not self._is_in_turn, "one turn at a time"

@@ -6,6 +6,10 @@ lives and the leader claims the group, a voter gives neither, unless the leader 
 election: so a cut-off broker that comes back disturbs nobody, and a leader's lease can be relied on.
 Nor does one that is held for an operator's order.
 
+Who left the group and is back, or began again, compares with the end of its former log too, as if it
+still had it: whatever of that was committed is in any log that ends there or later. Epoch and vote it
+kept. So its vote is as good as any.
+
 Called by core.py's table; candidates' side is in candidate.py.
 """
 
@@ -31,7 +35,7 @@ def on_pre_vote(s: State, sender: Voter, message: PreVote, now: int) -> None:
     refusal = _refusal(s, sender, message.epoch, message.end, now)
     if s.has_lease(sender) or now < s.held_until:
         refusal = Refusal.LEASE
-    s.send(sender, PreVoteReply(s.epoch, message.epoch, refusal, s.is_recovering))
+    s.send(sender, PreVoteReply(s.epoch, message.epoch, refusal, s.has_lost_tail))
     if refusal is Refusal.LOG:
         _stand_instead(s, sender, now)
 
@@ -39,7 +43,7 @@ def on_pre_vote(s: State, sender: Voter, message: PreVote, now: int) -> None:
 def on_vote(s: State, sender: Voter, message: Vote, now: int) -> None:
     is_led = s.has_lease(sender) and not message.is_transfer and message.epoch > s.epoch
     if is_led or now < s.held_until:
-        s.send(sender, VoteReply(s.epoch, message.epoch, Refusal.LEASE, s.is_recovering))
+        s.send(sender, VoteReply(s.epoch, message.epoch, Refusal.LEASE, s.has_lost_tail))
         return
     if message.epoch > s.epoch:
         s.follow(message.epoch, None, now)
@@ -48,7 +52,7 @@ def on_vote(s: State, sender: Voter, message: Vote, now: int) -> None:
         if s.vote is None:
             s.set_hard(s.epoch, sender)
         _let_it_try(s, now)
-    s.send(sender, VoteReply(s.epoch, message.epoch, refusal, s.is_recovering))
+    s.send(sender, VoteReply(s.epoch, message.epoch, refusal, s.has_lost_tail))
     if refusal is Refusal.LOG:
         _stand_instead(s, sender, now)
 
@@ -68,8 +72,9 @@ def _refusal(s: State, sender: Voter, epoch: int, end: Position, now: int) -> Re
 
 
 def is_well_enough(s: State, end: Position, now: int) -> bool:
-    """Who may have lost what it acknowledged gives no vote, unless all voters are there (§3)."""
-    return not s.is_recovering or s.may_recovering_vote(end, now)
+    """Who may have lost what it acknowledged gives no vote, unless all voters are there (§3); who left
+    and is back gives none to a log that ends before its former one did."""
+    return s.is_good_vote(end) or s.may_recovering_vote(end, now)
 
 
 def _let_it_try(s: State, now: int) -> None:
