@@ -5,8 +5,10 @@
                                            --connected, with another number--> live
 
 A closed connection alone says little: it may be back in a moment, and a leader that lives keeps its
-groups. A refused one says that nobody listens there: the peer is dead at once. A peer that comes
-back under another directory id is somebody else, and its old name is gone.
+groups. Nor does a new one say much: where sessions follow each other in which nothing comes, only the
+first counts as a sign of life, for a leader that is not heard must not be held on to. A refused one
+says that nobody listens there: the peer is dead at once. A peer that comes back under another directory
+id is somebody else, and its old name is gone.
 
 Keeps raft's `Links`, which the groups read, and a list of peers about which groups must be told. No
 socket: whoever drives the node owns the connections. A lease counts from the *sending* of a heartbeat
@@ -21,7 +23,7 @@ from dmq.errors import ProtocolError
 from dmq.raft.links import Links
 from dmq.types import Voter
 
-PROTOCOL_MIN = PROTOCOL_MAX = 1
+PROTOCOL_MIN = PROTOCOL_MAX = 2
 """Versions of the peer protocol that this code speaks."""
 NEVER = -1
 """`echo` of a peer that we have not heard in this session."""
@@ -58,6 +60,7 @@ class Link:
         "exchanged_digests",
         "flying_bytes",
         "greet_until",
+        "has_spoken",
         "heard_at",
         "hello",
         "is_live",
@@ -77,16 +80,22 @@ class Link:
         """Whether frames can be sent; the peer may count as live without."""
         self.is_live = False
         self.heard_at = 0
+        self.has_spoken = True
+        """Whether a frame came in this session; before the first one, it has our trust."""
         self.greet_until: int | None = None
         """Groups have not been told of this session yet; at the latest, they are then."""
         self.begin(hello, 0, 0)
-        self.is_open = False
+        self.is_open = self.is_live = False
+        self.has_spoken = True
 
     def begin(self, hello: Hello, session: int, now: int) -> None:
         self.hello = hello
         self.session = session
         self.is_open = True
-        self.heard_at = now
+        if self.has_spoken:
+            self.heard_at = now
+            self.is_live = True
+        self.has_spoken = False
         self.echo = NEVER
         self.lease_at: int | None = None
         """When we sent the last heartbeat that renewed our leases with this peer."""
@@ -166,9 +175,10 @@ class PeerLinks:
         if link is None:
             link = self.by_peer[peer] = Link(hello)
         link.begin(hello, session, now)
-        link.is_live = True
         link.greet_until = now + self.settings.greeting_ms
         self.raft.open(peer, session)
+        if not link.is_live:
+            self.raft.suspect(peer)
         return link
 
     def _check(self, hello: Hello) -> None:
@@ -211,6 +221,7 @@ class PeerLinks:
         if link is None or link.session != session or not link.is_open:
             return None
         link.heard_at = max(now, link.heard_at)
+        link.has_spoken = True
         if not link.is_live:
             link.is_live = True
             self.raft.revive(peer)

@@ -44,6 +44,25 @@ def test_a_peer_is_live_until_it_is_silent_for_too_long() -> None:
     assert links.take_changed() == []
 
 
+def test_sessions_in_which_nothing_comes_are_one_sign_of_life() -> None:
+    links = make()
+    links.connected(hello(), 1, 0)
+    assert links.heard(PEER, 1, 10) is not None
+    step = SETTINGS.suspect_ms // 5
+    for session in range(2, 8):
+        links.connected(hello(), session, 10 + session * step)
+        links.tick(10 + session * step)
+        assert links.raft.session(PEER) == session
+        assert links.raft.is_live(PEER) == (session < 7), session
+    assert PEER in links.take_changed()
+    links.connected(hello(), 8, 5 * SETTINGS.suspect_ms)
+    assert not links.raft.is_live(PEER), "still nothing was heard"
+    assert links.heard(PEER, 8, 5 * SETTINGS.suspect_ms + 1) is not None
+    assert links.raft.is_live(PEER)
+    links.connected(hello(), 9, 9 * SETTINGS.suspect_ms)
+    assert links.raft.is_live(PEER), "it was heard in the last session"
+
+
 def test_frames_of_another_session_are_not_heard() -> None:
     links = make()
     links.connected(hello(), 7, 0)
