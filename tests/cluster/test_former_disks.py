@@ -42,15 +42,17 @@ def test_the_former_disk_of_a_broker_takes_part_again() -> None:
 def test_of_two_processes_with_one_number_the_older_one_stops() -> None:
     """It has no vote on the metadata: whoever leads them sends to the other one now."""
     with Cluster(2, network="direct") as cluster:
-        older, newer = cluster.member(2), cluster._new_member()
-        newer.node = 2
-        try:
-            cluster._spawn(newer)  # It joins, with an empty folder.
-            cluster._members[2] = newer
-            eventually(lambda: not older.is_running, "the older process ends")
-            assert "another process is broker 2 now" in older.log()
-            newer.wait_for_ready_line()
-            cluster.wait_ready(in_sync=True)
-        finally:
-            older.kill()
-            cluster._is_down(older)
+        older = cluster.replace(2, wait=False)
+        eventually(lambda: not older.is_running, "the older process ends")
+        assert "another process is broker 2 now" in older.log()
+        cluster.wait_ready(in_sync=True)
+        assert cluster.member(2).data_dir != older.data_dir
+
+
+def test_another_machine_takes_the_place_of_one_that_is_lost() -> None:
+    with Cluster(3, network="direct") as cluster:
+        cluster.kill(3)
+        lost = cluster.replace(3)
+        assert not lost.is_running
+        assert cluster.running == [1, 2, 3]
+        cluster.wait_ready(in_sync=True)

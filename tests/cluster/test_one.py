@@ -61,6 +61,7 @@ def test_brokers_that_are_not_there_and_cuts_that_make_no_sense_are_refused() ->
             cluster.pause,
             cluster.resume,
             cluster.restart,
+            cluster.replace,
             cluster.remove,
             cluster.isolate,
             cluster.heal,

@@ -179,11 +179,11 @@ def test_a_broker_that_is_needed_stays(cli: Cli) -> None:
 
 OLDER = """
 import sys
-from dmq.broker import runtime
+from dmq.broker import introduction
 from dmq.cli.main import main
 from dmq.machines.records import FeatureRange
 
-runtime.FEATURES["transaction.version"] = FeatureRange(0, 1)
+introduction.FEATURES["transaction.version"] = FeatureRange(0, 1)
 sys.exit(main())
 """
 """`dmq` of a version that can't run what the cluster runs."""

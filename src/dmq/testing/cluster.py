@@ -74,6 +74,8 @@ class Cluster:
         self._leash: Leash | None = None
         self._members: dict[int, Member] = {}
         self._founders: list[Member] = []
+        self._replaced: list[Member] = []
+        """Processes that had the numbers of others; they may run."""
         self._cuts: set[tuple[int, int]] = set()
         self.folder: Path = self._given_dir or Path()
         """Data and logs of the brokers: broker-1, broker-1.log and so on."""
@@ -143,6 +145,10 @@ class Cluster:
             raise failures[0]
 
     def _end(self) -> None:
+        for former in self._replaced:
+            former.kill()
+            self._is_down(former)
+        self._replaced.clear()
         for member in self._members.values():
             member.kill()
         self._members.clear()
@@ -235,6 +241,25 @@ class Cluster:
         assert member.node not in self._members, f"node id {member.node} was given twice"
         self._members[member.node] = member
         return member.node
+
+    def replace(
+        self, broker: int, settings: Mapping[str, Any] | None = None, *, wait: bool = True
+    ) -> Member:
+        """Give a broker's number to another process, as on another machine: with ports of its own and
+        an empty disk. The former one is not touched: kill it before to try a lost machine; if it runs,
+        two processes have one number for a moment. It is returned and has its folder, its log and its
+        cuts still; it ends with the cluster at the latest. Returns when the new one takes requests;
+        without `wait`, at once."""
+        former, member = self.member(broker), self._new_member(settings)
+        member.node = broker
+        self._spawn(member)
+        self._members[broker] = member
+        self._replaced.append(former)
+        self._cuts = {pair for pair in self._cuts if broker not in pair}
+        if wait:
+            member.wait_for_ready_line()
+            assert member.node == broker, f"broker {broker} came back as {member.node}"
+        return former
 
     def remove(self, broker: int, patience_s: float = 120.0) -> None:
         """Move everything off a broker (`dmq cluster decommission`), then stop it for good."""
