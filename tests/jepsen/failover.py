@@ -10,10 +10,12 @@ the slowest of the partitions that it led. Three measures:
     default   librdkafka as it comes; after a pause or a cut it waits for its own 60 s, so it is not asked
 For an orderly stop it is the longest time between two acknowledgements around it.
 The cluster is whole before each time: every broker leads again, both clients write to every partition.
+`--debug-folder` saves what librdkafka says of itself, a file for each client, with a line for each kill.
 """
 
 import argparse
 import json
+import logging
 import sys
 import tempfile
 import threading
@@ -50,19 +52,24 @@ ATTENTIVE = {
     "topic.metadata.refresh.interval.ms": 200,
     "reconnect.backoff.max.ms": 100,
 }
+DEBUG = "broker,metadata,topic,msg,protocol"
 _TICK_S = 0.01
 
 
 class Stream:
     """A producer that sends to every partition each 10 ms and notes when what was acknowledged."""
 
-    def __init__(self, bootstrap: str, config: dict[str, Any]) -> None:
+    def __init__(
+        self, bootstrap: str, config: dict[str, Any], log: logging.Logger | None = None
+    ) -> None:
+        """`log`: for what librdkafka says of itself."""
+        self._log = log
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
-                "log_level": 0,
                 "error_cb": lambda error: None,
+                **({"log_level": 0} if log is None else {"debug": DEBUG, "logger": log}),
                 **config,
             }
         )
@@ -107,6 +114,11 @@ class Stream:
             times = sorted(acked for _, acked in self._acks[partition])
         pairs = pairwise(times)
         return max((b - a for a, b in pairs if b >= since and a <= until), default=until - since)
+
+    def remark(self, text: str) -> None:
+        """Into the log, between librdkafka's own lines."""
+        if self._log is not None:
+            self._log.info("======== %s", text)
 
     def forget(self) -> None:
         with self._lock:
@@ -158,14 +170,16 @@ def percentile(values: list[float], share: float) -> float:
 class Meter:
     """Does it, over and over."""
 
-    def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, say: Callable[[str], None], debug_folder: Path | None = None
+    ) -> None:
         self._cluster, self._say = cluster, say
         self._brokers = len(cluster.brokers)
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         self.gaps = Gaps()
         self._streams = {
-            "default": Stream(cluster.bootstrap, {}),
-            "attentive": Stream(cluster.bootstrap, ATTENTIVE),
+            name: Stream(cluster.bootstrap, config, _log(debug_folder, name))
+            for name, config in (("default", {}), ("attentive", ATTENTIVE))
         }
 
     def run(self, mode: str, times: int) -> None:
@@ -176,23 +190,31 @@ class Meter:
             for measure, seconds in measured.items():
                 self.gaps.add(mode, measure, seconds)
             figures = ", ".join(f"{name} {1000 * s:.0f} ms" for name, s in measured.items())
-            self._say(f"{mode} {count}/{times}: broker {victim}, {len(partitions)} led: {figures}")
+            line = f"{mode} {count}/{times}: broker {victim}, {len(partitions)} led: {figures}"
+            self._say(line)
+            self._remark(line)
 
     def _make_whole(self) -> None:
         """A broker that is back leads again, and clients have called it again: else the next one's end
         is measured by how long a client waits before it does that."""
         self._cluster.wait_ready(PATIENCE_S, in_sync=True)
-        every = range(PARTITIONS)
+        self._wait(self._is_whole, "every broker leads, and all partitions take writes")
+
+    def _is_whole(self) -> bool:
+        """All at once: a leadership that goes elsewhere while a client has yet to call its broker lets
+        the client write everywhere without that call."""
         self._admin.elect_leaders(ElectionType.PREFERRED).result(PATIENCE_S)
-        self._wait(
-            lambda: len({self._cluster.leader(TOPIC, p) for p in every}) == self._brokers,
-            "every broker leads",
-        )
-        self._wait(lambda: self._all_flow(every), "all partitions take writes")
+        leaders = self._leaders()
+        if len(set(leaders.values())) < self._brokers or not self._all_flow(leaders):
+            return False
+        return self._leaders() == leaders
+
+    def _leaders(self) -> dict[int, int]:
+        return {p: self._cluster.leader(TOPIC, p) for p in range(PARTITIONS)}
 
     def _victim(self) -> tuple[int, list[int]]:
         """The broker that leads most, and what it leads."""
-        leaders = {p: self._cluster.leader(TOPIC, p) for p in range(PARTITIONS)}
+        leaders = self._leaders()
         ((victim, _),) = Counter(leaders.values()).most_common(1)
         return victim, [p for p, leader in leaders.items() if leader == victim]
 
@@ -211,6 +233,7 @@ class Meter:
             return self._stop_in_order(victim, partitions)
         addresses = {node: self._cluster.member(node).address for node in self._cluster.brokers}
         asked = ("default", "attentive") if mode == "kill" else ("attentive",)
+        self._remark(f"{mode} of broker {victim}, which leads {partitions}")
         began = time.monotonic()
         self._begin(mode, victim)
         since = time.monotonic()  # What was sent while it began may still have got through.
@@ -235,6 +258,10 @@ class Meter:
                 prober.stop()
             self._end(mode, victim)
         return measured
+
+    def _remark(self, text: str) -> None:
+        for stream in self._streams.values():
+            stream.remark(text)
 
     def _acks_of(self, partition: int, since: float) -> list[float]:
         firsts = [stream.first_ack(partition, since) for stream in self._streams.values()]
@@ -280,6 +307,17 @@ class Meter:
             stream.close()
 
 
+def _log(folder: Path | None, name: str) -> logging.Logger | None:
+    if folder is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(folder / f"{name}.log", mode="w")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    log = logging.Logger(name)
+    log.addHandler(handler)
+    return log
+
+
 def _soon(condition: Callable[[], Any], within_s: float) -> bool:
     pause = threading.Event()
     deadline = time.monotonic() + within_s
@@ -290,7 +328,7 @@ def _soon(condition: Callable[[], Any], within_s: float) -> bool:
     return True
 
 
-def measure(made: Cluster, times: dict[str, int]) -> Gaps:
+def measure(made: Cluster, times: dict[str, int], debug_folder: Path | None) -> Gaps:
     """Start the cluster, do all that is asked for, and stop it."""
     with made as cluster:
         brokers = len(cluster.brokers)
@@ -298,7 +336,7 @@ def measure(made: Cluster, times: dict[str, int]) -> Gaps:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         topic = NewTopic(TOPIC, PARTITIONS, min(3, brokers))
         admin.create_topics([topic], operation_timeout=30)[TOPIC].result(60)
-        meter = Meter(cluster, lambda line: print(line, flush=True))
+        meter = Meter(cluster, lambda line: print(line, flush=True), debug_folder)
         try:
             for mode, count in times.items():
                 meter.run(mode, count)
@@ -321,6 +359,7 @@ def main() -> int:
     parser.add_argument("--network", choices=("namespaces", "proxy", "direct"))
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka instead of ours")
     parser.add_argument("--json", type=Path, help="save all figures here")
+    parser.add_argument("--debug-folder", type=Path, help="save the clients' own logs here")
     given = parser.parse_args()
     times = {
         mode: given.kills if mode == "kill" else given.times for mode in given.modes.split(",")
@@ -335,7 +374,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="dmq-failover-") as folder:
         kind = KafkaCluster if given.kafka else Cluster
         made = kind(given.brokers, settings, network=network, data_dir=folder)
-        gaps = measure(made, times)
+        gaps = measure(made, times, given.debug_folder)
     if given.json:
         given.json.write_text(json.dumps(gaps.found, indent=1))
     broken = gaps.broken_bars()

@@ -19,7 +19,7 @@ from crc32c import crc32c
 from fakes.disk import Crash, FakeDisk
 
 from dmq.errors import StorageError
-from dmq.records import HEADER, HEADER_SIZE, check_crc, scan
+from dmq.records import HEADER, HEADER_SIZE, check_crc, filler, read_header, scan
 from dmq.storage import items
 from dmq.storage.cleaner import FlushJob, Job
 from dmq.storage.log import Log, LogSettings, SwapJob
@@ -62,6 +62,16 @@ def make_batch(rng: random.Random, base: int, epoch: int) -> bytes:
     return bytes(raw)
 
 
+Batch = tuple[int, int, bytes]
+"""(base, last, bytes)."""
+
+
+def emptied(batch: Batch) -> Batch:
+    """What compaction leaves where no record stays."""
+    base, last, data = batch
+    return base, last, filler(base, last + 1, read_header(data).leader_epoch)
+
+
 @dataclass
 class Shadow:
     """What one log should be, by the caller's own account."""
@@ -72,8 +82,7 @@ class Shadow:
     marks: list[Mark] = field(default_factory=lambda: [Mark(0, 0, 0, VOTERS, 0)])
     log_start: int = 0
     end: int = 0
-    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """(base, last, bytes)."""
+    batches: list[Batch] = field(default_factory=list)
     flushed_end: int = 0
     """Async: what a durable note covers."""
     written_end: int = 0
@@ -146,7 +155,7 @@ class Run:
         self.swap_rate = self.rng.choice((0, 0.05, 0.2)) if swap_rate is None else swap_rate
         self.swapping: dict[UUID, bool] = {}
         """Logs that wait for a SWAP, and whether it is staged: they are not trimmed or cut."""
-        self.swaps: dict[UUID, tuple[object, ...]] = {}
+        self.swaps: dict[UUID, tuple[dict[Batch, Batch], int]] = {}
         self.segment_bytes = self.rng.choice((100, 400, 2000))
         # Of its own dice: large writes happen beside the loop, for some from the first byte on.
         self.settings = replace(
@@ -241,7 +250,10 @@ class Run:
         held = durable[5]
         assert isinstance(held, tuple)
         for batch in self.shadows[log.topic_id].batches:
-            if log.log_start <= batch[1] < log.stable_end.offset and batch not in held:
+            is_promised = log.log_start <= batch[1] < log.stable_end.offset
+            # A swap that is on its way takes records of a batch that is there.
+            is_there = batch in held or batch in map(emptied, held)
+            if is_promised and not is_there:
                 raise Wrong(f"{log}: {batch[:2]} is promised, but not durable")
 
     def _begun(self, turn: Turn) -> None:
@@ -418,7 +430,7 @@ class Run:
         self.reached["trimmed"] += 1
 
     def _swap(self, log: Log, shadow: Shadow) -> None:
-        """Compaction: flushed, closed segments become one, with fewer batches."""
+        """Compaction: flushed, closed segments become one, with fewer records."""
         closed = [s for s in log.segments_list[:-1] if s.base < log.flushed_base]
         has_run = self.turn is not None or log.topic_id in self.swapping
         if has_run or not closed or shadow.end != log.readable_end:
@@ -427,10 +439,10 @@ class Run:
         old = closed[first : first + self.rng.randint(1, 2)]
         stop = log.segments_list[first + len(old)].base
         inside = [b for b in shadow.batches if old[0].base <= b[0] < stop]
-        kept = [b for b in inside if self.rng.random() < 0.6 or b is inside[-1]]
+        left = [b if self.rng.random() < 0.6 or b is inside[-1] else emptied(b) for b in inside]
         if not inside or inside[0][0] < log.log_start or stop > log.stable_end.offset:
             return
-        raw = b"".join(b[2] for b in kept)
+        raw = b"".join(b[2] for b in left)
         name = log.swap_name(old[0].base)
         file = self.disk.open(name, create=True)
         file.cut(0)
@@ -443,14 +455,14 @@ class Run:
         self.disk.sync_dir(log.directory)
         log.replace_segments([s.base for s in old], len(raw), 1000)
         self.swapping[log.topic_id] = False
-        self.swaps[log.topic_id] = ([b for b in inside if b not in kept], stop)
+        self.swaps[log.topic_id] = (dict(zip(inside, left, strict=True)), stop)
 
     def _swap_staged(self, job: SwapJob) -> None:
         topic_id = job.log.topic_id
         if job.is_current() and topic_id in self.shadows:
             shadow = self.shadows[topic_id]
-            gone, stop = self.swaps.pop(topic_id)
-            shadow.batches = [b for b in shadow.batches if b not in gone]
+            left, stop = self.swaps.pop(topic_id)
+            shadow.batches = [left.get(batch, batch) for batch in shadow.batches]
             shadow.swapped_below = max(shadow.swapped_below, stop)
             self.swapping[topic_id] = True
             self.reached["swapped"] += 1

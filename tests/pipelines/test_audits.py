@@ -150,7 +150,11 @@ def compact(admin: AdminClient, topic: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-def wait_for_compaction(options: dict[str, str], topic: str, start: int, batches: int) -> None:
-    """Until the log has fewer batches than were written to it from `start` on."""
+def wait_for_compaction(options: dict[str, str], topic: str, start: int, records: int) -> None:
+    """Until the log has fewer records than were written to it from `start` on."""
     with LogReader(options, topic, 0) as log:
-        eventually(lambda: len(log.read(start).batches) < batches, "a compaction", PATIENCE_S)
+
+        def left() -> int:
+            return sum(batch.header.record_count for batch in log.read(start).batches)
+
+        eventually(lambda: left() < records, "a compaction", PATIENCE_S)

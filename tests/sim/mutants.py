@@ -231,6 +231,17 @@ def _leave_nothing(self: Registry, key: GroupKey) -> None:
         self._store.drop(log)
 
 
+def _vote_below_a_former_stay(s: State, end: Position, now: int) -> bool:
+    return not s.has_lost_tail or s.may_recovering_vote(end, now)
+
+
+def _join_over_marks(
+    self: Any, batch: Any, *, original: Any = compaction_run._Output._widen
+) -> None:
+    self._edges = frozenset()
+    original(self, batch)
+
+
 def _all_are_ready(self: GroupNode, turn: GroupTurn, now: int) -> None:
     dirty, self._dirty = self._dirty, {}
     for replica in dirty:
@@ -423,13 +434,29 @@ MUTANTS: dict[str, Mutant] = {
         "a replica that leaves takes its epoch and vote along",
         ((Registry, "park", _leave_nothing),),
         _MOVES,
-        10,
+        50,
     ),
     "former_stay_forgotten": Mutant(
         "a replica that is back does not know how far it once was",
         ((driven, "end_of", lambda memory: NOTHING),),
-        _world("change_members split isolate kill", brokers=4, replication_factor=1),
-        20,
+        _MOVES,
+        50,
+    ),
+    "former_stay_outvoted": Mutant(
+        "a replica that is back votes for one that has less than it once had",
+        ((voting, "is_well_enough", _vote_below_a_former_stay),),
+        _MOVES,
+        50,
+    ),
+    "compaction_joins_over_marks": Mutant(
+        "one batch stands for those before a mark and those behind it",
+        ((compaction_run._Output, "_widen", _join_over_marks),),
+        _world(
+            "change_members split isolate kill",
+            compaction=Compacting(backoff_ms=50, work_ms=(0, 50)),
+            segment_bytes=600,
+        ),
+        10,
     ),
     "compaction_takes_the_newest": Mutant(
         "the newest record of a key goes with those that it replaced",

@@ -304,9 +304,11 @@ class Observer:
         facts, is_all = watched.facts, start == watched.log.log_start
         if facts.is_forfeited:
             return
+        _check_edges(watched, entries)
         for check in self._checkers.holds:
             check(facts, watched.voter, range(start, stop), entries, self._world.clock.now, is_all)
-        if not is_all and sum(entry.end - entry.base for entry in entries) < stop - start:
+        sent = _with_number(facts, entries)
+        if not is_all and sum(entry.end - entry.base for entry in sent) < stop - start:
             self._reached["compacted log sent to a follower"] += 1
 
     def durable(self, watched: Watched, *, is_synced: bool) -> None:
@@ -351,6 +353,15 @@ class Observer:
         if log.vote is not None:
             for check in self._checkers.voted:
                 check(facts, voter, log.epoch, log.vote)
+
+
+def _check_edges(watched: Watched, entries: list[Entry]) -> None:
+    """A log can be cut at each of its marks, and begins where one of them is: between batches."""
+    edges = {mark.offset for mark in watched.log.marks}
+    for entry in entries:
+        across = edges.intersection(range(entry.base + 1, entry.end))
+        if across:
+            raise BrokenPromiseError(f"{watched.voter}: {entry} lies across marks at {across}")
 
 
 def _with_number(facts: GroupFacts, entries: list[Entry]) -> list[Entry]:

@@ -22,7 +22,7 @@ from dmq.broker.partition import Partition
 from dmq.config.broker import BrokerConfig
 from dmq.config.topic import TopicConfig
 from dmq.errors import StorageError
-from dmq.storage import compaction_points, reading
+from dmq.storage import compaction_points
 from dmq.storage.compaction import Candidate, Lag, choose
 from dmq.storage.compaction_job import Job, Result, Source, Swap
 from dmq.storage.compaction_run import KEY_BYTES
@@ -169,9 +169,7 @@ class Compaction:
                 config.max_compaction_lag_ms,
             ),
             now=now,
-            first_timestamp=lambda at: reading.first_timestamp(
-                found.reader(found.segments_list[at])
-            ),
+            first_timestamp=lambda at: found.reader(found.segments_list[at]).first_timestamp(),
         )
 
     def _clean_point(self, found: Log) -> int:
@@ -201,6 +199,7 @@ class Compaction:
             index_interval_bytes=found.settings.index_interval_bytes,
             keys_max=settings.log_cleaner_dedupe_buffer_size // KEY_BYTES,
             bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
+            edges=tuple(mark.offset for mark in found.marks if mark.offset < candidate.end),
         )
         self._has_answer = False
         self.stage = Stage.WORKING

@@ -63,7 +63,7 @@ def _batch(event: Event) -> list[str]:
         count_of(event["record_count"], "record"),
         human_size(event["bytes"]),
         event["compression"],
-        iso(event["max_timestamp"]),
+        _time(event["max_timestamp"]),
     ]
     if event["producer_id"] is not None:
         words.append(
@@ -75,7 +75,7 @@ def _batch(event: Event) -> list[str]:
 
 
 def _record(record: dict[str, Any]) -> str:
-    line = f"      {record['offset']}  {iso(record['timestamp'])}"
+    line = f"      {record['offset']}  {_time(record['timestamp'])}"
     line += f"  key={_value(record, 'key')}  value={_value(record, 'value')}"
     headers = ", ".join(f"{h['key']}={_value(h, 'value')}" for h in record["headers"])
     return line + (f"  headers: {headers}" if headers else "")
@@ -146,3 +146,7 @@ _LINES = {
     "index_entry": _index_entry,
     "problem": _problem,
 }
+
+
+def _time(timestamp: int) -> str:
+    return iso(timestamp) if timestamp >= 0 else "no time"

@@ -41,6 +41,8 @@ class Job:
     keys_max: int
     """Keys held in memory. At the bound, the cleaning ends at the first key that has no place."""
     bytes_per_second: float
+    edges: tuple[int, ...]
+    """Offsets of marks: no batch may lie across one."""
 
     def swap_name(self, base: int, kind: str = "") -> str:
         """As `Log.swap_name`; with a kind, of the index that goes with it."""
@@ -53,6 +55,7 @@ class Job:
     def from_json(cls, text: str) -> "Job":
         fields = json.loads(text)
         fields["segments"] = tuple(Source(*segment) for segment in fields["segments"])
+        fields["edges"] = tuple(fields["edges"])
         return cls(**fields)
 
 

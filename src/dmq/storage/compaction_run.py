@@ -3,7 +3,9 @@
     1  read the ends of transactions, up to the first that is open: so far goes the cleaning
     2  read the keys of the dirty part into a map: key -> its last offset, as far as it has room
     3  copy the segments up to there, small neighbours into one file, without the records that an
-       entry of the map overtakes, without keyless ones and without tombstones past their time
+       entry of the map overtakes, without keyless ones and without tombstones past their time;
+       where whole batches go one without records stands for them, so that each batch begins where
+       the one before it ends: offsets lie outside the CRC, and this is how they are checked
     4  sync the new files and the directory; the old ones stay until the journal says SWAP
 
 Only ever creates `.swap` files; a crash at any point leaves the log as it was. Runs in a process
@@ -24,6 +26,7 @@ from dmq.records import (
     BatchError,
     BatchHeader,
     check_crc,
+    filler,
     read_header,
     scan,
 )
@@ -296,18 +299,20 @@ class _Cleaning:
         """
         file = self._open(source)
         stop = self._next_bases[source.base]
-        position, least = 0, source.base
+        position, following = 0, source.base
         while position < source.size:
             chunk = _read_chunk(file, position, source.size)
             self._progress(len(chunk))
             view = memoryview(chunk)
             for at, header in scan(chunk):
-                is_in_place = least <= header.base_offset <= header.last_offset < stop
+                is_in_place = following == header.base_offset <= header.last_offset < stop
                 if not is_in_place or header.magic != MAGIC or not check_crc(chunk, at, header):
                     raise CorruptError(f"{file.name}: bad batch at {position + at}")
-                least = header.last_offset + 1
+                following = header.last_offset + 1
                 yield Batch(position + at, header, view[at : at + header.size])
             position += at + header.size
+        if following != stop:
+            raise CorruptError(f"{file.name}: ends at offset {following}, not at {stop}")
 
     def result(self, swaps: Sequence[Swap]) -> Result:
         return Result(
@@ -339,6 +344,15 @@ def _read_chunk(file: File, position: int, end: int) -> bytes:
     return chunk
 
 
+class _Hole(NamedTuple):
+    """Offsets of which no record is left, and the batch that was at the first of them."""
+
+    first: Batch
+    start: int
+    stop: int
+    epoch: int
+
+
 class _Output:
     """The new file of a group. Created at the first difference: most old segments have none."""
 
@@ -354,20 +368,44 @@ class _Output:
         self._index = Index()
         self.size = 0
         self._max_timestamp = NO_TIMESTAMP
+        self._edges = frozenset(job.edges)
+        self._hole: _Hole | None = None
+        """Batches that went, and stand next to each other."""
         if len(group) > 1:
             self._create()
 
     def add(self, batch: Batch, verdict: Verdict) -> None:
+        if verdict.data:
+            self._fill()
+            self._add(batch.position, verdict, batch.header.last_offset)
+        else:
+            self._widen(batch)
+
+    def _widen(self, batch: Batch) -> None:
+        header, hole = batch.header, self._hole
+        if hole is None or header.leader_epoch != hole.epoch or header.base_offset in self._edges:
+            self._fill()
+            self._hole = _Hole(batch, header.base_offset, header.next_offset, header.leader_epoch)
+        else:
+            self._hole = hole._replace(stop=header.next_offset)
+
+    def _fill(self) -> None:
+        """Put one batch in the place of those that went; it may be there since the last cleaning."""
+        hole, self._hole = self._hole, None
+        if hole is not None:
+            data = filler(hole.start, hole.stop, hole.epoch)
+            verdict = Verdict(data, data != hole.first.data, 0, NO_TIMESTAMP)
+            self._add(hole.first.position, verdict, hole.stop - 1)
+
+    def _add(self, position: int, verdict: Verdict, last_offset: int) -> None:
         if verdict.is_changed and self._file is None:
             self._create()
-            self._copy(batch.position)
+            self._copy(position)
         length = len(verdict.data)
-        if not length:
-            return
         self._index.note(
             self.size,
             length,
-            batch.header.last_offset - self._base,
+            last_offset - self._base,
             verdict.max_timestamp,
             self._job.index_interval_bytes,
         )
@@ -408,6 +446,7 @@ class _Output:
         self._parts, self._parts_bytes = [], 0
 
     def finish(self) -> Swap | None:
+        self._fill()
         if self._file is None:
             return None
         if self._parts:

@@ -317,7 +317,7 @@ class Layout:
             self._after_roll
             or active.size + length > settings.segment_bytes
             or last - active.base > RELATIVE_OFFSET_MAX
-            or max_timestamp - self._first_timestamp(active) > self._segment_ms()
+            or 0 <= self._first_timestamp(active) < max_timestamp - self._segment_ms()
             or (index is not None and index.entries() * 8 >= settings.index_bytes_max)
         )
 
@@ -327,7 +327,7 @@ class Layout:
 
     def _first_timestamp(self, segment: Segment) -> int:
         if segment.first_timestamp is None:
-            segment.first_timestamp = reading.first_timestamp(self.reader(segment))
+            segment.first_timestamp = self.reader(segment).first_timestamp()
         return segment.first_timestamp
 
     def _close_segment(self, segment: Segment) -> None:
@@ -403,13 +403,27 @@ class Layout:
         segment, byte = self._locate(offset)
         return segment.base, byte
 
-    def can_cut(self, offset: int) -> bool:
-        """Whether the place of this offset can be found; not if the bytes before it are bad."""
+    def _is_amid_batch(self, segment: Segment, byte: int, offset: int) -> bool:
+        """Whether a batch lies across this offset; one without records can, that compaction left."""
+        if byte >= segment.readable:
+            return False
         try:
-            self._locate(offset)
+            file = self._host.pool.files.open(segment.name())
+            place = next(walk(file, byte, segment.readable))
+        except BadBatchError:
+            return False  # Whatever was there is to go.
+        except OSError:
+            return True  # Nobody can tell.
+        return place.base_offset < offset <= place.last_offset
+
+    def can_cut(self, offset: int) -> bool:
+        """Whether the log can end at this offset; not if the bytes before it are bad, or compaction
+        left a batch that lies across."""
+        try:
+            segment, byte = self._locate(offset)
         except StorageError:
             return False
-        return True
+        return not self._is_amid_batch(segment, byte, offset)
 
     def _begin_start(self, turn: Turn, log_start: int, epoch: int, change: int) -> None:
         begun = self._begun

@@ -225,10 +225,9 @@ class Log(Layout):
         self.marks = self.marks.add(mark)
         self._stage((MARK, mark))
 
-    def append(self, data: Buffer, *, may_skip: bool = False) -> None:
+    def append(self, data: Buffer) -> None:
         """Stage whole batches, stamped with offset and epoch; they must not change any more.
 
-        `may_skip` allows offsets missing before a batch, as compaction leaves them.
         Raises StorageError if the disk is below its reserve or the log is damaged.
         """
         if self._host.is_full or self.damage:
@@ -236,9 +235,9 @@ class Log(Layout):
         fields = HEADER.unpack_from(data)
         base, size = fields[0], fields[1] + LENGTH_OVERHEAD
         if size != len(data):
-            self._append_each(data, may_skip)
+            self._append_each(data)
             return
-        assert base == self._staged_end or (may_skip and base > self._staged_end), (base, self.end)
+        assert base == self._staged_end, (base, self.end)
         assert fields[2] == self.marks.items[-1].epoch, (fields[2], self.end)
         last = base + fields[6]
         self._ops.append((BATCH, data, size, base, last, fields[8]))
@@ -252,14 +251,14 @@ class Log(Layout):
         if not self.settings.may_use_reserve:
             raise StorageError("disk is below its reserve")
 
-    def _append_each(self, data: Buffer, may_skip: bool) -> None:
+    def _append_each(self, data: Buffer) -> None:
         view = memoryview(data)
         position = 0
         while position < len(view):
             assert position + HEADER_SIZE <= len(view), "a batch is cut short"
             size = HEADER.unpack_from(view, position)[1] + LENGTH_OVERHEAD
             assert HEADER_SIZE <= size <= len(view) - position, "a batch is cut short"
-            self.append(view[position : position + size], may_skip=may_skip)
+            self.append(view[position : position + size])
             position += size
 
     def cut(self, position: Position) -> None:
@@ -282,7 +281,11 @@ class Log(Layout):
             self._has_cut = self._has_cut or position.offset < begun.end_offset
             self._staged_cut = min(position, self._staged_cut or position)
             self._hide_cut()
+            # A swap of what is cut is none any more, so it must come later.
+            swaps = [op for op in self._ops if op[0] == SWAP]
+            self._ops = [op for op in self._ops if op[0] != SWAP]
             self._stage((CUT, position))
+            self._ops += swaps
         if position < self.stable_end:
             self.stable_end = position
 
@@ -314,7 +317,7 @@ class Log(Layout):
     def due_roll(self, now: int) -> bool:
         """Whether the active segment is as old as `segment_ms` allows."""
         active = self.segments_list[-1]
-        return bool(active.size) and now - self._first_timestamp(active) > self._segment_ms()
+        return bool(active.size) and 0 <= self._first_timestamp(active) < now - self._segment_ms()
 
     def reset(self, base: Mark, log_start: int) -> None:
         """Stage: replaced by the empty log that begins at this mark (RESET)."""
@@ -522,6 +525,11 @@ class Log(Layout):
         except BadBatchError as error:
             self._note_damage(error)
             raise
+
+    def offset_behind(self, slices: list[FileSlice], size: int) -> int | None:
+        """Where the log goes on behind so many bytes of what `read` gave, by what lies there; None if
+        nothing does that can be told of."""
+        return reading.offset_behind(self, slices, size)
 
     def read_removed(self, offset: int, log_start: int) -> list[FileSlice]:
         """Slices from `offset` to a start that is staged, or later, while the files that it takes

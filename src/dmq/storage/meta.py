@@ -14,7 +14,9 @@ from dmq.storage.files import Files
 
 NAME = "meta"
 _TEMPORARY = "meta.new"
-VERSION = 1
+VERSION = 2
+"""2: each batch of a log begins where the one before it ends. Compacted logs of 1 have holes, which
+can't be told from rotten offsets; no release wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ def decode(raw: bytes) -> Meta:
     version = int(values["version"])
     if version > VERSION:
         raise CorruptError(f"data format {version} is newer than this dmq ({VERSION})")
+    if version < VERSION:
+        raise CorruptError(
+            f"data format {version} is of an unreleased dmq and can't be read any more: "
+            f"begin with an empty data directory (this dmq writes format {VERSION})"
+        )
     node_id = values.get("node.id")
     return Meta(
         directory_id=UUID(values["directory.id"]),

@@ -4,14 +4,18 @@ A slice refers to a range of a segment's file and keeps that file open, so it st
 segment is deleted or falls out of the pool of open files. Called by log (for the broker).
 """
 
+import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmq.storage.files import File
-from dmq.storage.segment import BatchPlace, Segment, SegmentReader, walk
+from dmq.storage.segment import BatchPlace, Segment, SegmentReader, base_of, walk
 
 if TYPE_CHECKING:
     from dmq.storage.log import Log
+
+_BASE = struct.Struct(">q")
+"""What a batch begins with."""
 
 
 class FileSlice:
@@ -35,6 +39,16 @@ class FileSlice:
 
     def is_of(self, file: File) -> bool:
         return self._file is file
+
+    @property
+    def segment(self) -> int:
+        """Base of the segment that it is of."""
+        return base_of(self._file.name)
+
+    def base_at(self, byte: int) -> int | None:
+        """Base offset of the batch at this byte of the file; None if the file is shorter."""
+        head = self._file.read_at(byte, _BASE.size)
+        return _BASE.unpack(head)[0] if len(head) == _BASE.size else None
 
     def pread(self) -> bytes:
         """The bytes; may wait for the disk."""
@@ -93,7 +107,7 @@ def read(
         is_whole = next_base <= end_offset and not (is_last and log.is_cut_staged)
         stop = segment.readable if is_whole else reader.position(end_offset)
         if stop <= start:
-            continue  # Compaction took the rest of this segment.
+            continue  # Nothing of it can be read yet.
         length = min(stop - start, max(room, 0))
         if not slices and length < stop - start and whole_first_batch:
             first = next(walk(reader.file, start, stop, read_bytes=64))
@@ -126,6 +140,21 @@ def bound(log: "Log", offset: int, slices: list[FileSlice], end_offset: int) -> 
     return end_offset
 
 
+def offset_behind(log: "Log", slices: list[FileSlice], size: int) -> int | None:
+    """Where the log goes on behind `size` bytes of what was read; see `Log.offset_behind`."""
+    for part in slices:
+        if size <= part.length:
+            break
+        size -= part.length
+    byte = part.position + size
+    segments = log.segments_list
+    at = segment_at(segments, part.segment)
+    if byte < segments[at].readable:
+        return part.base_at(byte)
+    following = segments[at + 1].base if at + 1 < len(segments) else log.readable_end
+    return min(following, log.readable_end)
+
+
 def _visible(log: "Log") -> list[Segment]:
     """Without those that are kept though they lie below the log's start."""
     return log.segments_list[segment_at(log.segments_list, log.log_start) :]
@@ -145,21 +174,32 @@ def find_timestamp(log: "Log", timestamp: int, end_offset: int) -> FoundBatch | 
 
 
 def find_max_timestamp(log: "Log", end_offset: int) -> FoundBatch | None:
-    best: Segment | None = None
-    greatest = -1
-    for segment in _visible(log):
-        if segment.readable and segment.base < end_offset:
-            largest = log.reader(segment).max_timestamp()
-            if largest > greatest:
-                best, greatest = segment, largest
-    if best is None:
-        return None
-    reader = log.reader(best)
+    segments = [s for s in _visible(log) if s.readable and s.base < end_offset]
+    greatest = {segment: log.reader(segment).max_timestamp() for segment in segments}
+    best: tuple[SegmentReader, BatchPlace] | None = None
+    for segment in sorted(segments, key=lambda s: (-greatest[s], s.base)):
+        if best is not None and greatest[segment] <= best[1].max_timestamp:
+            break
+        reader = log.reader(segment)
+        place = _greatest_in(log, reader, segment, end_offset)
+        if place is not None and (best is None or place.max_timestamp > best[1].max_timestamp):
+            best = reader, place
+    return None if best is None else _found(*best)
+
+
+def _greatest_in(
+    log: "Log", reader: SegmentReader, segment: Segment, end_offset: int
+) -> BatchPlace | None:
     place = reader.find_max_timestamp()
-    if place is None or place.last_offset >= end_offset or place.base_offset < log.log_start:
-        # It is not visible (yet, or any more): look at every batch that is.
-        place = _greatest_visible(reader, best, log.log_start, end_offset)
-    return None if place is None else _found(reader, place)
+    if (
+        place is not None
+        and log.log_start <= place.base_offset
+        and place.last_offset < end_offset
+        and place.record_count
+    ):
+        return place
+    # It is not visible (yet, or any more), or compaction emptied it: look at every batch.
+    return _greatest_visible(reader, segment, log.log_start, end_offset)
 
 
 def _greatest_visible(
@@ -169,15 +209,9 @@ def _greatest_visible(
     for place in walk(reader.file, reader.position(log_start), segment.readable):
         if place.base_offset >= end_offset:
             break
-        if best is None or place.max_timestamp > best.max_timestamp:
+        if place.record_count and (best is None or place.max_timestamp > best.max_timestamp):
             best = place
     return best
-
-
-def first_timestamp(reader: SegmentReader) -> int:
-    """Greatest timestamp of a segment's first batch."""
-    first = reader.first()
-    return first.max_timestamp if first is not None else -1
 
 
 def _found(reader: SegmentReader, place: BatchPlace) -> FoundBatch:

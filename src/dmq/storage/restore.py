@@ -307,7 +307,7 @@ class Restorer:
             is_fit = (
                 header[3] == MAGIC
                 and HEADER_SIZE <= length <= size - position
-                and header[0] >= end
+                and header[0] == end
                 and marks.fits(header[0], header[2])
                 and header[6] >= 0
             )

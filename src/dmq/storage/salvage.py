@@ -134,15 +134,13 @@ class _Rescue:
         self._files.make_dir(self._segment.directory)
         out = self._files.open(self._name, create=True)
         out.cut(0)
-        offset, byte, greatest = self._segment.base, 0, -1
+        offset, greatest = self._segment.base, -1
         for batch in self._batches():
-            if batch.position > byte:  # Else compaction took what is not there.
-                self._fill(offset, batch.base)
+            self._fill(offset, batch.base)
             self._put(out, batch.data)
-            offset, byte = batch.next, batch.position + len(batch.data)
+            offset = batch.next
             greatest = max(greatest, batch.max_timestamp)
-        if byte < self._segment.size:
-            self._fill(offset, self._end)
+        self._fill(offset, self._end)
         self._write(out)
         out.sync()
         return SegmentState(self._segment.base, self._size, greatest)
@@ -176,7 +174,9 @@ class _Rescue:
     def _batches(self) -> Iterator[Good]:
         byte, offset = 0, self._segment.base
         while byte < self._bytes:
-            batch = self._batch_at(byte, offset) or self._search(byte + 1, offset)
+            batch = self._batch_at(byte, offset)
+            if batch is None or batch.base > offset:  # Offsets lie outside a batch's CRC.
+                batch = self._search(byte + 1, offset)
             if batch is None:
                 return
             yield batch

@@ -7,6 +7,7 @@ time; a slice that was handed out keeps its own reference. Called by log, readin
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from dmq.errors import CorruptError, StorageError
@@ -17,6 +18,8 @@ from dmq.storage.items import UNKNOWN_TIMESTAMP, SegmentState
 
 _WALK_BYTES = 8 * 1024
 _WALK_BYTES_MAX = 1024 * 1024
+_FIRST_BYTES = 2 * HEADER_SIZE
+_FIRST_BATCHES = 16
 _HINTS_MAX = 512
 _INDEXES_MAX = 64
 """Indexes of closed segments kept in memory: up to 5 MiB for each GiB of log."""
@@ -26,12 +29,17 @@ _RELATIVE_MAX = 2**32 - 1
 """What an index entry has room for."""
 
 
+def base_of(name: str) -> int:
+    """The segment that a file of this name is of, or is to replace."""
+    return int(name.rpartition("/")[2].partition(".")[0])
+
+
 class BadBatchError(CorruptError):
     """Bytes of a segment that are no batch."""
 
     def __init__(self, name: str, position: int, end: int) -> None:
         super().__init__(f"{name}: no batch at {position}")
-        self.base = int(name.rpartition("/")[2].partition(".")[0])
+        self.base = base_of(name)
         self.position = position
         self.end = end
 
@@ -45,6 +53,7 @@ class BatchPlace(NamedTuple):
     last_offset: int
     max_timestamp: int
     epoch: int
+    record_count: int
 
 
 def walk(
@@ -52,9 +61,10 @@ def walk(
 ) -> Iterator[BatchPlace]:
     """The batches from `position` to `end`, by their headers.
 
-    Raises BadBatchError at bytes that are no header.
+    Raises BadBatchError at bytes that are no header, or not that of the next batch: each begins where
+    the one before it ends.
     """
-    start, data = position, b""
+    start, data, following = position, b"", None
     while position < end:
         at = position - start
         if at + HEADER_SIZE > len(data):
@@ -63,11 +73,16 @@ def walk(
             read_bytes = min(read_bytes * 2, _WALK_BYTES_MAX)
         if len(data) - at < HEADER_SIZE:
             raise BadBatchError(file.name, position, end)
-        base, length, epoch, magic, _, _, delta, _, max_timestamp, *_ = HEADER.unpack_from(data, at)
+        base, length, epoch, magic, _, _, delta, _, max_timestamp, _, _, _, count = (
+            HEADER.unpack_from(data, at)
+        )
         size = length + LENGTH_OVERHEAD
         if magic != MAGIC or size < HEADER_SIZE or position + size > end or delta < 0:
             raise BadBatchError(file.name, position, end)
-        yield BatchPlace(position, size, base, base + delta, max_timestamp, epoch)
+        if following is not None and base != following:
+            raise BadBatchError(file.name, position, end)
+        following = base + delta + 1
+        yield BatchPlace(position, size, base, base + delta, max_timestamp, epoch, count)
         position += size
 
 
@@ -103,7 +118,7 @@ class Segment:
         """Bytes that a flush has taken; what comes before is on disk or on its way."""
         self.max_timestamp = state.max_timestamp
         self.first_timestamp: int | None = None
-        """Greatest timestamp of the first batch; None: not known yet."""
+        """Greatest timestamp of the first batch that has one; None: not known yet."""
         self.index: Index | None = None if state.size else Index()
         self.trusted_bytes = trusted_bytes
         """Index files may be believed about bytes below this."""
@@ -126,7 +141,9 @@ class Segment:
         if position == 0:
             self.first_timestamp = max_timestamp
             self.max_timestamp = max_timestamp
-        elif max_timestamp > self.max_timestamp != UNKNOWN_TIMESTAMP:
+        elif self.first_timestamp is not None and self.first_timestamp < 0:
+            self.first_timestamp = max_timestamp
+        if position and max_timestamp > self.max_timestamp != UNKNOWN_TIMESTAMP:
             self.max_timestamp = max_timestamp
         index = self.index
         if index is not None and index.covered == position:
@@ -252,8 +269,12 @@ class SegmentReader:
             return False
         return place is not None and place.last_offset == entry[0] + self._segment.base
 
-    def first(self) -> BatchPlace | None:
-        return next(walk(self.file, 0, self._segment.readable, read_bytes=HEADER_SIZE), None)
+    def first_timestamp(self) -> int:
+        """Greatest timestamp of the first batch that has one; of the first few, for those that
+        compaction left without records have none, and others do."""
+        places = walk(self.file, 0, self._segment.readable, read_bytes=_FIRST_BYTES)
+        times = (place.max_timestamp for place in islice(places, _FIRST_BATCHES))
+        return next((time for time in times if time >= 0), -1)
 
     def position(self, offset: int) -> int:
         """The byte at which the first batch that reaches `offset` begins; the size if none."""
@@ -279,7 +300,7 @@ class SegmentReader:
         return entry[0] + self._segment.base
 
     def find_timestamp(self, timestamp: int, from_offset: int) -> BatchPlace | None:
-        """The first batch at or after `from_offset` with a timestamp >= `timestamp`."""
+        """The first batch at or after `from_offset` with a timestamp >= `timestamp`, and records."""
         segment = self._segment
         start = self.position(from_offset)
         entry = self.index().time_floor(timestamp)
@@ -291,7 +312,8 @@ class SegmentReader:
                 break
             entry = self.index().time_floor(entry[0])  # In bytes that are being written.
         for place in walk(self.file, start, segment.readable):
-            if place.max_timestamp >= timestamp and place.last_offset >= from_offset:
+            is_late = place.max_timestamp >= timestamp and place.last_offset >= from_offset
+            if is_late and place.record_count:
                 return place
         return None
 

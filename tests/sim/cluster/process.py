@@ -20,10 +20,10 @@ from dmq.broker.answer import Answer
 from dmq.broker.assembly import Assembly, Ground
 from dmq.broker.driver import Done, GroupDriver
 from dmq.broker.farewell import Farewell
+from dmq.broker.introduction import FEATURES, FINALIZED
 from dmq.broker.member import ThisMember
 from dmq.broker.peers import PeerError
 from dmq.broker.producing import Snapshots
-from dmq.broker.runtime import FEATURES, FINALIZED
 from dmq.broker.service import Clocks, Identity
 from dmq.config.broker import BrokerConfig
 from dmq.errors import RETRIABLE, DmqError, ErrorCode, FatalStorageError, KafkaError, ProtocolError

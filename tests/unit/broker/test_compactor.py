@@ -75,7 +75,7 @@ def job_on(folder: Path, *, batches: int = 3, rate: float = 1e12) -> Job:
     file.cut(0)
     file.write_at(0, [raw])
     source = Source(0, len(raw), NOW)
-    return Job(1, "logs/1", (source,), batches, 0, 0, NOW, 0, 0, 1, 4096, 100, rate)
+    return Job(1, "logs/1", (source,), batches, 0, 0, NOW, 0, 0, 1, 4096, 100, rate, ())
 
 
 def run(compactor: CompactorProcess, threads: Threads, job: Job) -> Result | None:

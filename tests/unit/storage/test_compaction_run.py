@@ -73,6 +73,7 @@ class Bench:
             index_interval_bytes=1,
             keys_max=1000,
             bytes_per_second=1e9,
+            edges=(),
         )
         return replace(made, **fields)  # type: ignore[arg-type]
 
@@ -101,6 +102,13 @@ class Bench:
                 assert check_crc(raw, position, header)
                 found.append(header)
         return found
+
+    def kept(self) -> list[BatchHeader]:
+        """Those that stand for more than offsets."""
+        return [h for h in self.headers() if h.record_count or h.producer_id >= 0]
+
+    def spans(self) -> list[tuple[int, int]]:
+        return [(header.base_offset, header.next_offset) for header in self.headers()]
 
     def records(self) -> list[Record]:
         found: list[Record] = []
@@ -166,7 +174,7 @@ def test_a_batch_that_loses_records_keeps_its_frame(bench: Bench, codec: int) ->
 def test_the_greatest_timestamp_is_of_what_stays(bench: Bench) -> None:
     bench.segment(bench.batch(A, B, C), bench.batch(C), bench.batch(C))
     bench.run()
-    assert [header.max_timestamp for header in bench.headers()] == [NOW - 9, NOW - 10]
+    assert [header.max_timestamp for header in bench.kept()] == [NOW - 9, NOW - 10]
 
 
 def test_records_without_a_key_go(bench: Bench) -> None:
@@ -197,14 +205,14 @@ def test_a_tombstone_is_marked_with_its_end_and_kept_until_then(bench: Bench) ->
     bench.run()
     assert bench.offsets() == [1, 2, 3]
     assert bench.records() == [before[offset] for offset in (1, 2, 3)], "times and headers too"
-    header = bench.headers()[0]
+    header = bench.kept()[0]
     assert header.attributes & DELETE_HORIZON
     assert header.base_timestamp == NOW + KEEP_MS
     assert header.max_timestamp == NOW - 9
     assert bench.run(now=NOW + KEEP_MS - 1).swaps == (), "the end is set once"
     bench.run(now=NOW + KEEP_MS)
     assert bench.offsets() == [2, 3]
-    assert bench.headers()[0].attributes & DELETE_HORIZON
+    assert bench.kept()[0].attributes & DELETE_HORIZON
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -247,12 +255,44 @@ def test_the_end_of_a_file_keeps_its_offset(bench: Bench) -> None:
     assert bench.run().swaps == (), "an empty batch is not written again"
 
 
-def test_an_empty_batch_in_the_middle_goes(bench: Bench) -> None:
+def test_one_batch_stands_for_all_that_went_between_two(bench: Bench) -> None:
+    bench.segment(bench.batch(A, B), bench.batch(A), bench.batch(A, A), bench.batch(C))
+    bench.segment(bench.batch(A))
+    bench.run()
+    assert bench.spans() == [(0, 2), (2, 5), (5, 6), (6, 7)]
+    assert [header.record_count for header in bench.headers()] == [1, 0, 1, 1]
+    assert bench.run().swaps == (), "it is not written again"
+    bench.segment(bench.batch(C))
+    bench.run(segment_bytes=10_000)
+    assert bench.spans() == [(0, 2), (2, 6), (6, 7), (7, 8)], "it grows"
+    assert len({header.leader_epoch for header in bench.headers()}) == 1
+
+
+@pytest.mark.parametrize("edge", [2, 3])
+def test_no_batch_lies_across_a_mark(bench: Bench, edge: int) -> None:
+    bench.segment(*[bench.batch(A) for _ in range(6)], bench.batch(B))
+    bench.run(edges=(0, edge, 7))
+    assert bench.spans() == [(0, edge), (edge, 5), (5, 6), (6, 7)]
+    assert bench.run(edges=(0, edge, 7)).swaps == ()
+
+
+def test_no_batch_stands_for_two_epochs(bench: Bench) -> None:
+    late = bench.batch(A), bench.batch(A)
+    for batch in late:
+        batch[15] = 4
+    bench.segment(*late, bench.batch(A), bench.batch(A), bench.batch(A))
+    bench.run()
+    assert bench.spans() == [(0, 2), (2, 4), (4, 5)]
+    assert [header.leader_epoch for header in bench.headers()] == [4, 3, 3]
+
+
+def test_an_empty_batch_in_the_middle_is_one_with_what_goes_beside_it(bench: Bench) -> None:
     bench.segment(bench.batch(B), bench.batch(A, A))
     bench.segment(bench.batch(A))
     bench.run()
+    bench.segment(bench.batch(A))
     bench.run(segment_bytes=10_000)
-    assert [header.base_offset for header in bench.headers()] == [0, 3]
+    assert bench.spans() == [(0, 1), (1, 4), (4, 5)]
 
 
 def test_the_last_batch_of_a_producer_keeps_its_sequence(bench: Bench) -> None:
@@ -261,11 +301,11 @@ def test_the_last_batch_of_a_producer_keeps_its_sequence(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(B))
     bench.run(segment_bytes=10_000)
     assert bench.offsets() == [2, 3]
-    assert [(h.base_offset, h.base_sequence) for h in bench.headers()] == [(1, 1), (2, -1), (3, -1)]
+    assert [(h.base_offset, h.base_sequence) for h in bench.kept()] == [(1, 1), (2, -1), (3, -1)]
     bench.run(first_dirty=4)
-    assert len(bench.headers()) == 3, "though the cleaning looks at no key of it"
+    assert len(bench.kept()) == 3, "though the cleaning looks at no key of it"
     bench.run(now=NOW + 5000)
-    assert [header.base_offset for header in bench.headers()] == [2, 3], "it is long idle"
+    assert [header.base_offset for header in bench.kept()] == [2, 3], "it is long idle"
 
 
 # ---- transactions
@@ -299,7 +339,7 @@ def test_a_marker_goes_some_time_after_the_last_of_its_transaction(bench: Bench)
     whole = {"segment_bytes": 10_000, "now": LATER}
     bench.run(**whole)
     assert bench.offsets() == [1, 4, 6, 7, 8]
-    marked = [bool(header.attributes & DELETE_HORIZON) for header in bench.headers()]
+    marked = [bool(header.attributes & DELETE_HORIZON) for header in bench.kept()]
     assert marked == [True, True, False, False, False]
     assert bench.run(**whole).swaps == (), "the end is set once"
     bench.run(segment_bytes=10_000, now=LATER + KEEP_MS)
@@ -337,8 +377,8 @@ def test_the_last_transaction_of_a_producer_keeps_its_epoch_and_sequence(bench: 
         bench.segment(written(bench, 4, A), ended(bench, 4, COMMIT), bench.batch(A))
     bench.run(segment_bytes=10_000)
     bench.run(segment_bytes=10_000, now=NOW + KEEP_MS, producer_expiration_ms=2 * KEEP_MS)
-    assert [header.base_offset for header in bench.headers()] == [3, 4, 5]
-    assert [header.record_count for header in bench.headers()] == [0, 1, 1]
+    assert [header.base_offset for header in bench.kept()] == [3, 4, 5]
+    assert [header.record_count for header in bench.kept()] == [0, 1, 1]
 
 
 Found = dict[bytes, tuple[int, bytes]]
@@ -451,7 +491,7 @@ def test_the_end_of_tombstones_is_set_when_all_of_their_batch_is_reached(bench: 
     bench.run(keys_max=1)
     assert not bench.headers()[0].attributes & DELETE_HORIZON
     bench.run(keys_max=2, first_dirty=1)
-    assert bench.headers()[0].attributes & DELETE_HORIZON
+    assert bench.kept()[0].attributes & DELETE_HORIZON
 
 
 def test_small_neighbours_become_one(bench: Bench) -> None:
@@ -465,7 +505,7 @@ def test_small_neighbours_become_one(bench: Bench) -> None:
 
 
 def test_files_are_not_merged_beyond_what_an_index_can_address(bench: Bench) -> None:
-    bench.segment(bench.batch(A))
+    bench.segment(bench.batch(A, last_offset=2**31 - 1))
     bench.end = 2**31
     bench.segment(bench.batch(B))
     assert bench.run(segment_bytes=10_000).swaps == ()
@@ -531,6 +571,25 @@ def test_a_rotten_offset_ends_it(bench: Bench, byte: int, victim: int) -> None:
         bench.run()
 
 
+@pytest.mark.parametrize("victim", [0, 1, 2])
+def test_a_rotten_offset_in_a_compacted_file_ends_it(bench: Bench, victim: int) -> None:
+    """There is room between the batches that stayed, but no offset that nobody speaks of."""
+    bench.segment(*[bench.batch(pair) for pair in (A, A, A, B, A, A, A, A, C)])
+    bench.run()
+    sizes = [header.size for header in bench.headers()]
+    assert bench.spans() == [(0, 3), (3, 4), (4, 7), (7, 8), (8, 9)]
+    bench.disk.flip(f"{NAME}/{0:020d}.log", sum(sizes[:victim]) + 7, 0x01)
+    with pytest.raises(CorruptError):
+        bench.run()
+
+
+def test_a_file_that_ends_too_early_ends_it(bench: Bench) -> None:
+    bench.segment(bench.batch(A), bench.batch(A))
+    bench.end += 1
+    with pytest.raises(CorruptError, match="ends at offset 2, not at 3"):
+        bench.run()
+
+
 def test_a_file_that_is_cut_short_ends_it(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(A))
     bench.disk.open(f"{NAME}/{0:020d}.log").cut(bench.sources[0].size - 1)
@@ -546,7 +605,7 @@ def test_a_batch_that_is_no_records_inside_stays(bench: Bench) -> None:
     result = bench.run()
     assert result.batches_unreadable == 1
     assert bench.bytes_of(0).startswith(strange)
-    assert [header.base_offset for header in bench.headers()] == [0, 2]
+    assert [header.base_offset for header in bench.kept()] == [0, 2]
 
 
 def test_batches_larger_than_a_read_are_no_trouble(bench: Bench) -> None:

@@ -19,7 +19,8 @@ from fakes.batches import (
 )
 
 from dmq.errors import KafkaError, StorageError
-from dmq.records import read_header, scan
+from dmq.records import filler, read_header, scan
+from dmq.storage.compaction_batch import empty_batch
 from dmq.storage.files import OsFiles
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.store import Store
@@ -83,13 +84,6 @@ def test_several_batches_in_one_append(store: Store, log: Log) -> None:
 def test_a_batch_must_be_stamped_with_its_place(log: Log, bad: bytearray) -> None:
     with pytest.raises(AssertionError):
         log.append(bad)
-
-
-def test_gaps_only_where_they_are_allowed(store: Store, log: Log) -> None:
-    log.append(batch(5), may_skip=True)
-    turn(store)
-    assert offsets(log, 0) == [5]
-    assert headers(log, 2, 1000, 6) == [5]
 
 
 def test_marks_and_hard_state(store: Store, log: Log) -> None:
@@ -375,6 +369,49 @@ def test_timestamps(store: Store, log: Log) -> None:
     assert newest.max_timestamp <= 300
     assert read_header(newest.slice.pread()).base_offset == newest.base_offset
     assert log.segments()[0].max_timestamp == 500
+
+
+def emptied(base: int, *, timestamp: int) -> bytearray:
+    """A batch whose records compaction took, and whose sequence it kept."""
+    raw = batch(base, timestamp=timestamp)
+    return empty_batch(read_header(raw))
+
+
+def test_batches_without_records_have_no_record_of_any_time(store: Store, log: Log) -> None:
+    for n, timestamp in enumerate((100, 900, 300)):
+        made = emptied(n, timestamp=timestamp) if n == 1 else batch(n, timestamp=timestamp)
+        log.append(made)
+    log.roll()
+    log.append(emptied(3, timestamp=800))
+    log.roll()
+    log.append(batch(4, timestamp=400))
+    turn(store)
+    found = [log.find_timestamp(timestamp, 5) for timestamp in (100, 200, 301, 500)]
+    assert [each and each.base_offset for each in found] == [0, 2, 4, None]
+    newest = log.find_max_timestamp(5)
+    assert newest is not None
+    assert (newest.base_offset, newest.max_timestamp) == (4, 400)
+    newest = log.find_max_timestamp(4)
+    assert newest is not None
+    assert newest.base_offset == 2
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_stands_for_compacted_batches_is_not_of_long_ago(
+    store: Store, is_restarted: bool
+) -> None:
+    """It has no time: what follows is not too late for its segment, nor for what looks at its age."""
+    log = make_log(store, LogSettings(segment_ms=100))
+    log.append(filler(0, 5, 0))
+    turn(store)
+    for n, timestamp in enumerate((1000, 1050, 1101)):
+        if is_restarted:
+            log.segments_list[-1].first_timestamp = None
+        assert not log.due_roll(1050)
+        log.append(batch(5 + n, timestamp=timestamp))
+        turn(store)
+    assert [info.base for info in log.segments()] == [0, 7]
+    assert log.reader(log.segments_list[0]).first_timestamp() == 1000
 
 
 def test_timestamps_below_the_log_start_do_not_count(store: Store, log: Log) -> None:

@@ -44,6 +44,12 @@ def test_a_newer_format_is_refused() -> None:
         meta.decode(raw)
 
 
+def test_a_format_that_is_read_no_more_is_refused_with_what_to_do() -> None:
+    raw = meta.encode(Meta(make_disk().new_id(), version=1))
+    with pytest.raises(CorruptError, match=r"format 1 .* begin with an empty data directory"):
+        meta.decode(raw)
+
+
 def test_a_crash_while_saving_leaves_the_old_or_the_new() -> None:
     for seed in range(40):
         disk = make_disk(seed)

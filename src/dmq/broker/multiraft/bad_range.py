@@ -97,7 +97,7 @@ class BadRange:
                     return cost
                 cost += max(place.size, BATCH_COST)
                 ((batch, epoch),) = cargo.split(file.read_at(place.position, place.size))
-                if batch.base < self.offset or not marks.fits(batch.base, epoch):
+                if batch.base != self.offset or not marks.fits(batch.base, epoch):
                     break
                 self.byte, self.offset = place.position + place.size, batch.next
         except (BadBatchError, ProtocolError):

@@ -2,9 +2,9 @@
 
 A sender reads pieces of its files and checks their CRC, so that rot is found where it is. A receiver
 checks everything again: size, CRC, epoch, that batches follow each other, that no batch lies across a
-mark. Gaps are what compaction left; how far it got, only the sender knows (a leader that has just
-started does not even know its commit point), so they are taken on its word. Opens no batch, but for
-one case: a log that begins in the middle of a batch gets that batch without its beginning.
+mark. Base offsets lie outside the CRC, but each batch begins where the one before it ends, also in a
+compacted log: so a batch is in its place if its neighbours say so, too. Opens no batch, but for one
+case: a log that begins in the middle of a batch gets that batch without its beginning.
 
 Called by sending.py and repair.py (reading) and replica.py (taking).
 """
@@ -54,29 +54,45 @@ class RotError(StorageError):
 
 
 def read_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece:
-    """Batches from `start` up to `stop` at most, at least one if there is one.
+    """Batches from `start` up to `stop` at most, at least one if there is one. None if `stop` lies in
+    a batch without records that compaction left: other replicas' may end there.
 
     Raises StorageError if the log's bytes are bad (RotError if only a CRC says so).
     """
     stop = min(stop, log.readable_end)
     if start >= stop:
         return Piece(start, b"")
-    data = b"".join(s.pread() for s in log.read(start, bytes_max, stop, whole_first_batch=True))
-    if not data:
-        return Piece(stop, b"")  # Compaction left nothing in between.
+    slices = log.read(start, bytes_max, stop, whole_first_batch=True)
+    data = b"".join(s.pread() for s in slices)
+    if not data and _is_beyond(log, start, stop):
+        return Piece(start, b"")
     end, size, marks = start, 0, log.marks
     for position, header in scan(data):
         # Offset and epoch lie outside the CRC: they must be what the log says of them.
-        is_in_place = end < header.next_offset <= stop and (
-            position == 0 or header.base_offset >= end
-        )
+        is_next = header.base_offset == end or (position == 0 and header.base_offset < end)
         is_good = header.magic == MAGIC and marks.fits(header.base_offset, header.leader_epoch)
-        if not (is_good and is_in_place and check_crc(data, position, header)):
+        if not (
+            is_good
+            and is_next
+            and end < header.next_offset <= stop
+            and check_crc(data, position, header)
+        ):
             raise RotError(end)
         end, size = header.next_offset, position + header.size
-    if not size:
+    if not size or log.offset_behind(slices, size) != end:
         raise RotError(start)
     return Piece(end, data if size == len(data) else data[:size])
+
+
+def _is_beyond(log: Log, start: int, stop: int) -> bool:
+    """Whether the batch that holds `start` has no records, and goes beyond `stop`."""
+    parts = log.read(start, HEADER_SIZE, log.readable_end, whole_first_batch=True)
+    data = b"".join(part.pread() for part in parts)
+    if len(data) < HEADER_SIZE:
+        return False
+    header = read_header(data)
+    is_held = header.base_offset <= start < stop < header.next_offset
+    return is_held and not header.record_count and check_crc(data, 0, header)
 
 
 class Batch(NamedTuple):
@@ -90,9 +106,11 @@ class Batch(NamedTuple):
 def check(append: Append, cargo: bytes) -> list[Batch]:
     """The batches of an append. Raises ProtocolError if they are not of the log that it names."""
     edges = [mark.offset for mark in append.marks]
-    at, batches = append.prev.offset, []
+    at = append.prev.offset
+    batches: list[Batch] = []
     for batch, epoch in _split(cargo):
-        if batch.next <= at or batch.next > append.end.offset:
+        is_next = batch.base == at or (not batches and batch.base < at)
+        if not (is_next and at < batch.next <= append.end.offset):
             raise ProtocolError(f"batch {batch.base}..{batch.next} between {at} and {append.end}")
         if epoch != append.epoch_at(max(batch.base, at)):
             raise ProtocolError(f"batch {batch.base} of epoch {epoch} is of another log")
@@ -100,6 +118,8 @@ def check(append: Append, cargo: bytes) -> list[Batch]:
             raise ProtocolError(f"batch {batch.base}..{batch.next} lies across a mark")
         batches.append(batch)
         at = batch.next
+    if at != append.end.offset:
+        raise ProtocolError(f"batches end at {at}, not at {append.end}")
     return batches
 
 
@@ -123,17 +143,13 @@ def _split(cargo: bytes) -> Iterator[tuple[Batch, int]]:
         at = end
 
 
-def fit(batches: list[Batch], start: int, stop: int, epoch: int) -> Iterator[bytes | memoryview]:
+def fit(batches: list[Batch], start: int, stop: int) -> Iterator[bytes | memoryview]:
     """What to append to a log that ends at `start` so that it ends at `stop`."""
-    at = start
     for batch in batches:
         if batch.next <= start or batch.base >= stop:
             continue
         assert batch.next <= stop, (batch.base, batch.next, stop)
         yield clip(batch, start) if batch.base < start else batch.data
-        at = batch.next
-    if at < stop:
-        yield filler(at, stop, epoch)
 
 
 def clip(batch: Batch, start: int) -> bytes:

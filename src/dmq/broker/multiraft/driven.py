@@ -210,7 +210,7 @@ class Driven:
             epoch=log.epoch,
             vote=log.vote,
             commit=NOTHING if is_blank else log.commit,
-            is_recovering=log.is_recovering or bool(memory),
+            is_recovering=any(one.is_recovering for one in (log, *memory)),
             is_damaged=log.is_damaged,
             is_unclean_allowed=settings.is_unclean_allowed,
             remembered=end_of(memory),
@@ -470,8 +470,8 @@ class Driven:
             self.acks.regained(log.end)
         elif isinstance(write, Take):
             size = 0
-            for data in cargo.fit(batches, write.start, write.stop, log.marks.last.epoch):
-                log.append(data, may_skip=True)
+            for data in cargo.fit(batches, write.start, write.stop):
+                log.append(data)
                 size += len(data)
             assert log.end_offset == write.stop, (log.end, write)
             self.fetches.came(write.stop, size)
@@ -545,8 +545,7 @@ class Driven:
     def begin_again(self, log: Log, now: int) -> None:
         """With an empty log in the place of one that can't be repaired, as a learner would.
 
-        The old one stays as memory: what it promised stands, and no other vote is given until
-        this one has caught up.
+        The old one stays as memory: what it promised stands until this one has caught up.
         """
         self.memory = [*self.memory, self.log]
         self.log = log
@@ -559,6 +558,7 @@ class Driven:
         self.fetches.cut(-1)
         self._tell_of_cut(-1)
         self.count("began again")
+        self.core.unable()  # Else its leader might not notice that it must send all again.
         self.start(now)
         self._host.touched(self, now)
 

@@ -2,9 +2,9 @@
 
 A log on disk belongs to a replica as soon as the metadata ask for it; the newest log of a group is the
 replica's. A replica that is moved away leaves its memory here: epoch, vote and the fact that it was a
-voter, without a record. Others may still count on what it promised, and it may be moved back under the
-same name: then it keeps its word, and gives no new one until it has caught up. A deleted topic takes
-memory and all. Called by node.py.
+voter, and where its log ended, without a record. Others may still count on what it promised, and it may
+be moved back under the same name: then it keeps its word, and votes for nobody who has less than it
+had. A deleted topic takes memory and all. Called by node.py.
 """
 
 from typing import NamedTuple

@@ -16,8 +16,9 @@ would be in a log that is whole.
 
 What can't be repaired: a range whose bytes have another length at the leader, because compaction ran on
 one side only; one that has every offset in fewer bytes than the journal knows, because compaction ran
-here and a rotten journal lost that; one of whose end compaction left the leader nothing; one that the
-leader has trimmed. Then the replica begins again with an empty log, and keeps its promises meanwhile.
+here and a rotten journal lost that; one that begins or ends amid a batch of the leader's, because
+compaction left it one for many; one that the leader has trimmed. Then the replica begins again with an
+empty log, and keeps its promises meanwhile.
 
 Unless an operator ordered that this log is what the group goes on with: then nobody is asked twice, and
 what nobody has is given up (storage/salvage.py). Called by node.py.
@@ -33,6 +34,7 @@ from dmq.broker.multiraft.links import Link, PeerLinks
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender
 from dmq.errors import KafkaError, ProtocolError, StorageError
+from dmq.records import read_header
 from dmq.storage.store import Store
 from dmq.types import Position, Voter
 
@@ -222,6 +224,9 @@ class Repairs:
         except StorageError as error:
             replica.note_damage(error, now)
             return
+        if piece.data and read_header(piece.data).base_offset < request.start:
+            # Compaction left us no batch that begins there.
+            piece = cargo.Piece(request.start, b"")
         reply = RangeReply(replica.core.epoch, request.start, piece.stop)
         sender.post_range(replica.key, link, reply, piece.data)
 
@@ -232,13 +237,11 @@ class Repairs:
         found = self._ranges.get(replica)
         if found is None or reply.start != found.offset or peer != found.asked:
             return False
-        ends_at = self._check(replica, found, data)
+        self._check(replica, found, reply, data)
         byte = found.byte + len(data)
         is_end = found.is_all and reply.stop >= found.stop
         is_unfit = byte != found.stop_byte if is_end else byte > found.stop_byte
-        # Before the place where the logs part, compaction took what we have there: our bytes stay bad.
-        has_gap = not found.is_all and reply.stop >= found.stop > ends_at
-        if is_unfit or has_gap or reply.stop == reply.start:
+        if is_unfit or reply.stop == reply.start:
             self._is_useless(replica, peer)
             return False
         try:
@@ -269,16 +272,17 @@ class Repairs:
         if found.byte >= found.segment.size:
             self._ranges[replica] = None  # There are no more bytes that could be bad.
 
-    def _check(self, replica: Replica, found: BadRange, data: bytes) -> int:
-        """Where the batches end. Raises ProtocolError."""
+    def _check(self, replica: Replica, found: BadRange, reply: RangeReply, data: bytes) -> None:
+        """Raises ProtocolError."""
         at, marks = found.offset, replica.log.marks
         for batch, epoch in cargo.split(data):
-            if batch.base < at or batch.next > found.stop or not marks.fits(batch.base, epoch):
+            if batch.base != at or batch.next > found.stop or not marks.fits(batch.base, epoch):
                 raise ProtocolError(
                     f"batch {batch.base} of epoch {epoch} is not what was asked for"
                 )
             at = batch.next
-        return at
+        if at != reply.stop:
+            raise ProtocolError(f"batches end at {at}, not at {reply.stop}")
 
     def _finish(self, replica: Replica, found: BadRange) -> bool:
         log, segment = replica.log, found.segment

@@ -1,5 +1,7 @@
 """Brokers wired by hand: elections, replication, who is told what when leaders and disks go."""
 
+from collections.abc import Callable
+
 import pytest
 from fakes.disk import FakeDisk
 from unit.broker.multiraft.wiring import SMALL, TOPIC, Broker, World, batch, produce, values
@@ -11,7 +13,7 @@ from dmq.errors import ErrorCode, KafkaError
 from dmq.raft.messages import Ack, Append, Vote
 from dmq.raft.state import Role
 from dmq.storage.log import LogSettings
-from dmq.types import Position
+from dmq.types import Position, Voter
 
 
 @pytest.mark.parametrize("is_encoding", [False, True])
@@ -710,9 +712,9 @@ def test_what_is_about_to_be_cut_is_not_shown_though_the_files_still_have_it() -
 # --- moved away and back --------------------------------------------------------------------------
 
 
-def moved(world: World, gone: int) -> tuple[Broker, Broker]:
+def moved(world: World, gone: int, settings: GroupSettings = SMALL) -> tuple[Broker, Broker]:
     """(leader, the broker that the group has left)."""
-    leader = world.elected()
+    leader = world.elected(settings)
     assert leader.number != gone
     for n in range(10):
         produce(leader, b"%d" % n * 20)
@@ -753,20 +755,48 @@ def test_a_replica_that_left_keeps_its_word_and_nothing_else() -> None:
     assert list(left.store.logs.values()) == [left.replica.log], "the memory is not needed any more"
 
 
-def test_a_replica_that_returns_gives_no_vote_before_it_has_caught_up() -> None:
+def vote_of_who_returned(
+    world: World, back: Broker, asker: Broker, end: Position, settings: GroupSettings = SMALL
+) -> Voter | None:
+    """It is alone, and hears only that somebody with a log that ends here asks for its vote."""
+    for other in world.others(back):
+        world.cut(back.number, other.number)
+    core = world.reopen(back, settings).core
+    world.pass_time(1000)
+    assert core.end < end
+    asked = Vote(99, end, is_transfer=False)
+    back.replica.step(asker.me, back.node.links.raft.session(asker.me), asked, b"", world.now)
+    assert core.epoch == 99
+    return core.vote
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_replica_that_returns_votes_for_nobody_who_has_less_than_it_had(missing: int) -> None:
     """Else a voter of old, which missed the change, could win with its help (and lose records)."""
     world = World(4)
     leader, left = moved(world, 4)
+    had = left.replica.core.end
     left.node.leave_group(TOPIC, 0)
     world.settle()
-    for other in world.others(left):
-        world.cut(left.number, other.number)
-    world.reopen(left)
-    world.pass_time(1000)
-    asked = Vote(99, Position(50, 0, 1000), is_transfer=False)
-    left.replica.step(leader.me, left.node.links.raft.session(leader.me), asked, b"", world.now)
-    assert left.replica.core.epoch == 99
-    assert left.replica.core.vote is None
+    end = had._replace(offset=had.offset - missing)
+    assert vote_of_who_returned(world, left, leader, end) == (None if missing else leader.me)
+
+
+@pytest.mark.parametrize("crash", [FakeDisk.kill, FakeDisk.power_cut])
+def test_an_async_replica_that_returns_votes_if_it_knows_how_far_it_was(
+    crash: Callable[[FakeDisk], None],
+) -> None:
+    """The power went: what it had may have been less than what it acknowledged."""
+    world = World(4)
+    settings = GroupSettings(log=LogSettings(segment_bytes=1000, is_async=True))
+    leader, left = moved(world, 4, settings)
+    had = left.replica.core.end
+    left.node.leave_group(TOPIC, 0)
+    world.settle()
+    left.kill(crash)
+    left.restart()
+    vote = vote_of_who_returned(world, left, leader, had, settings)
+    assert vote == (leader.me if crash is FakeDisk.kill else None)
 
 
 def test_acks_of_a_former_stay_do_not_count() -> None:

@@ -8,7 +8,7 @@ from dmq.broker.multiraft import cargo
 from dmq.broker.multiraft.frames import RangeReply
 from dmq.errors import StorageError
 from dmq.raft.state import Role
-from dmq.records import filler, scan
+from dmq.records import filler, iterate, read_header, scan
 
 
 def filled(count: int = 12) -> tuple[World, Broker]:
@@ -204,8 +204,8 @@ def test_rot_in_a_tail_that_the_leader_has_not_got_goes_with_it(offset: int) -> 
     assert old.replica.core.end == new.replica.core.end
 
 
-def test_rot_in_what_compaction_took_at_the_leader_just_before_the_parting_begins_again() -> None:
-    """The leader has nothing to put there, and who has the rest of the segment is to lose it."""
+def test_rot_in_what_compaction_took_at_the_leader_just_before_the_parting_goes_too() -> None:
+    """The leader has a batch without records there, and the rest of the segment is to go."""
     world, old, new = parted()
     log, taken = old.replica.log, 2
     rot(old, byte=log.reader(log.segments_list[0]).position(taken) + 70)
@@ -216,10 +216,9 @@ def test_rot_in_what_compaction_took_at_the_leader_just_before_the_parting_begin
     for broker in world.others(old):
         take_out(broker, taken)
     world.heal()
-    world.until(lambda: "began again" in old.node.counts)
-    world.pass_time(3000)
+    world.pass_time(5000)
     assert not old.replica.core.is_damaged
-    assert not old.replica.core.is_recovering
+    assert old.node.counts["parted"] == 1
     assert read_all(old) == read_all(new)
     assert old.replica.core.end == new.replica.core.end
 
@@ -231,13 +230,134 @@ def take_out(broker: Broker, offset: int) -> None:
     file = broker.disk.open(segment.name())
     raw = file.read_at(0, segment.size)
     kept = b"".join(
-        raw[at : at + header.size] for at, header in scan(raw) if header.base_offset != offset
+        filler(offset, offset + 1, header.leader_epoch)
+        if header.base_offset == offset
+        else raw[at : at + header.size]
+        for at, header in scan(raw)
     )
     file.write_at(0, [kept])
     file.cut(len(kept))
     file.sync()
     segment.cut(len(kept), log.end_offset)
     forget(broker)
+
+
+def join(broker: Broker, *, of: int = 0) -> None:
+    """As compaction does where no record of a segment stays."""
+    log = broker.replica.log
+    segment, following = log.segments_list[of : of + 2]
+    file = broker.disk.open(segment.name())
+    raw = filler(segment.base, following.base, log.marks.last.epoch)
+    file.write_at(0, [raw])
+    file.cut(len(raw))
+    file.sync()
+    segment.cut(len(raw), following.base)
+    forget(broker)
+
+
+def test_rot_amid_what_compaction_made_one_batch_of_at_the_others_begins_again() -> None:
+    """They have no batch that begins where ours is bad: nothing to send, and nothing wrong with them."""
+    world, leader = filled()
+    bad = world.others(leader)[0]
+    for broker in world.others(bad):
+        join(broker)
+    log = bad.replica.log
+    rot(bad, byte=log.reader(log.segments_list[0]).position(1) + 70)
+    with pytest.raises(cargo.RotError) as raised:
+        cargo.read_piece(log, 0, 12, 1 << 20)
+    bad.replica.note_damage(raised.value, world.now)
+    forget(bad)
+    world.until(lambda: "began again" in bad.node.counts)
+    world.pass_time(3000)
+    assert not bad.replica.core.is_damaged
+    assert not bad.replica.core.is_recovering
+    assert not any(broker.replica.core.is_damaged for broker in world.brokers.values())
+    assert read_all(bad) == read_all(leader)
+
+
+@pytest.mark.parametrize("bytes_max", [1, 400, 1 << 20])
+@pytest.mark.parametrize("flipped", [1, 2, 4, 8])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_no_batch_is_read_whose_offset_rotted(
+    bytes_max: int, flipped: int, is_compacted: bool
+) -> None:
+    """It lies outside the CRC, but the neighbours know it, whichever of them are read too."""
+    _, leader = filled()
+    log = leader.replica.log
+    if is_compacted:
+        join(leader)
+    bases = [*range(0 if not is_compacted else log.segments_list[1].base, 12)]
+    segment = log.segments_list[1]
+    victim = segment.base + 1
+    byte = log.reader(segment).position(victim)
+    leader.disk.flip(segment.name(), byte + 7, flipped)
+    seen = dict[int, int]()
+    for start in bases:
+        forget(leader)
+        try:
+            piece = cargo.read_piece(log, start, 12, bytes_max)
+        except StorageError:
+            log.damage = ()
+            continue
+        seen |= {h.base_offset: int(values_of(piece.data, at)) for at, h in scan(piece.data)}
+    assert seen
+    assert victim not in seen
+    assert all(base == value for base, value in seen.items())
+
+
+def test_a_batch_whose_offset_rotted_is_not_read_though_it_holds_what_is_wanted() -> None:
+    """From 6 on to 10 it was, and now it says 4 to 8: only what follows it knows better."""
+    world = World(3)
+    leader = world.elected()
+    for count in (6, 4, 2):
+        produce(leader, *[b"x" * 20] * count)
+        world.settle()
+    log = leader.replica.log
+    (segment,) = log.segments_list
+    byte = segment.hints[6]
+    assert cargo.read_piece(log, 6, 12, 1).stop == 10
+    leader.disk.flip(segment.name(), byte + 7, 2)
+    with pytest.raises(cargo.RotError):
+        cargo.read_piece(log, 6, 12, 1)
+
+
+def values_of(data: bytes, at: int) -> bytes:
+    """What the first record of a batch says once."""
+    (record, *_) = iterate(data, at, read_header(data[at:]))
+    assert record.value is not None
+    return record.value[: len(record.value) // 100]
+
+
+def test_what_ends_amid_a_batch_without_records_is_not_read() -> None:
+    _, leader = filled()
+    join(leader)
+    log = leader.replica.log
+    stop = log.segments_list[1].base
+    assert stop >= 2
+    assert cargo.read_piece(log, 0, stop - 1, 1 << 20) == (0, b"")
+    assert cargo.read_piece(log, 0, stop, 1).stop == stop
+    assert cargo.read_piece(log, 1, stop, 1).stop == stop
+    rot(leader, byte=7)
+    forget(leader)
+    for start, until in ((0, stop - 1), (0, stop), (1, stop)):
+        with pytest.raises(StorageError):
+            cargo.read_piece(log, start, until, 1 << 20)
+        log.damage = ()
+
+
+def test_a_log_can_not_end_amid_a_batch_without_records() -> None:
+    _, leader = filled()
+    join(leader)
+    log = leader.replica.log
+    stop = log.segments_list[1].base
+    assert [log.can_cut(offset) for offset in range(stop + 2)] == [
+        offset in (0, stop, stop + 1) for offset in range(stop + 2)
+    ]
+    # Nor if the file lost its end, and nobody has opened it since.
+    first = log.segments_list[0]
+    leader.store.pool.forget(first)
+    first.size = first.readable = first.size + 100
+    assert not log.can_cut(1)
 
 
 def test_a_log_that_the_leader_trimmed_begins_again_and_keeps_its_promises() -> None:
