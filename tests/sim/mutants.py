@@ -231,8 +231,8 @@ def _leave_nothing(self: Registry, key: GroupKey) -> None:
         self._store.drop(log)
 
 
-def _vote_below_a_former_stay(s: State, end: Position, now: int) -> bool:
-    return not s.has_lost_tail or s.may_recovering_vote(end, now)
+def _vote_below_a_former_stay(s: State, end: Position, is_settled: bool, now: int) -> bool:
+    return not s.has_lost_tail or s.may_recovering_vote(end, now, is_settled=is_settled)
 
 
 def _join_over_marks(

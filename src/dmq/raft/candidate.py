@@ -147,11 +147,11 @@ def is_own_vote_good(s: State) -> bool:
 
 def _ask(s: State, voter: Voter) -> None:
     assert s.standing is not None
-    end = election_end(s.log)
+    end, is_settled = election_end(s.log), s.log.are_voters_settled
     if s.role is Role.PRE_CANDIDATE:
-        s.send(voter, PreVote(s.epoch + 1, end))
+        s.send(voter, PreVote(s.epoch + 1, end, is_settled))
     else:
-        s.send(voter, Vote(s.epoch, end, s.standing.is_transfer))
+        s.send(voter, Vote(s.epoch, end, s.standing.is_transfer, is_settled))
 
 
 def _note(s: State, sender: Voter, reply: PreVoteReply | VoteReply, now: int) -> bool:

@@ -133,6 +133,14 @@ class Marks:
                 return Position(before.epoch, before.change, mark.offset)
         return None
 
+    def last_change(self) -> tuple[Mark, Mark] | None:
+        """The last mark that changed the voters, behind the one before it; None: all have the same."""
+        for index in range(len(self.items) - 1, 0, -1):
+            before, mark = self.items[index - 1], self.items[index]
+            if mark.voters != before.voters:
+                return before, mark
+        return None
+
     def end_of_epoch(self, epoch: int, end_offset: int) -> tuple[int, int]:
         """(greatest epoch <= `epoch`, its end offset), for OffsetForLeaderEpoch; (-1, -1): unknown."""
         found = -1

@@ -37,6 +37,8 @@ class PreVote(NamedTuple):
 
     epoch: int
     end: Position
+    is_settled: bool = False
+    """Whoever may have what was committed is among the voters of this end; see voting.py."""
 
 
 class PreVoteReply(NamedTuple):
@@ -53,6 +55,8 @@ class Vote(NamedTuple):
     end: Position
     is_transfer: bool
     """The leader asked for it: its own lease does not stand in the way."""
+    is_settled: bool = False
+    """As in `PreVote`."""
 
 
 class VoteReply(NamedTuple):

@@ -176,14 +176,17 @@ class State:
         """
         return not self.has_lost_tail and end >= self.remembered
 
-    def may_recovering_vote(self, end: Position, now: int) -> bool:
+    def may_recovering_vote(self, end: Position, now: int, *, is_settled: bool = False) -> bool:
         """Whether too much may be lost already for one that lost its tail to keep silent (SPEC §3).
 
         Never for a log that ends before what a former stay of ours had: it tells of the group as it
-        was, and the voters that it names may long have been replaced.
+        was, and the voters that it names may long have been replaced. So may ours: whether all are
+        there is for a log to say whose marks are newer and leave nobody out (`is_settled`).
         """
         if end < self.remembered:
             return False
+        if is_settled and end[:2] > self.log.end[:2]:
+            return True
         if self.voters and len(self.live_voters()) == len(self.voters):
             return True
         since = self.leaderless_since

@@ -94,6 +94,18 @@ class LogView:
         """Those of the last mark, committed or not."""
         return self.marks.items[-1].voters if self.marks.items else ()
 
+    @property
+    def are_voters_settled(self) -> bool:
+        """Whether all who may have what was committed are among our voters.
+
+        Of the changes of voters only the last may not be committed, for the one before had to be when
+        it was written. If it may be taken back, and took a voter away, that one counts still.
+        """
+        change = self.marks.last_change()
+        if change is None or position_of(change[1]) <= self.commit:
+            return True
+        return set(change[0].voters) <= set(self.voters)
+
     # ---- looking
 
     def has(self, p: Position) -> bool:

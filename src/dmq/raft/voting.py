@@ -10,6 +10,11 @@ Who left the group and is back, or began again, compares with the end of its for
 still had it: whatever of that was committed is in any log that ends there or later. Epoch and vote it
 kept. So its vote is as good as any.
 
+Who lost its tail may have lost marks with it, and then names voters that are long gone. A candidate whose
+marks go further judges for both whether all are there, for it counts such a vote only if all of its
+voters give theirs; but only if its list leaves nobody out. A mark that takes a voter away and is not
+known to be committed may: with that voter, and us, another leader may have gone on.
+
 Called by core.py's table; candidates' side is in candidate.py.
 """
 
@@ -32,7 +37,7 @@ def is_up_to_date(candidate_end: Position, own_end: Position) -> bool:
 def on_pre_vote(s: State, sender: Voter, message: PreVote, now: int) -> None:
     if sender == s.leader and message.epoch > s.epoch:
         s.lose_leader(now)  # It would not ask if it still led.
-    refusal = _refusal(s, sender, message.epoch, message.end, now)
+    refusal = _refusal(s, sender, message, now)
     if s.has_lease(sender) or now < s.held_until:
         refusal = Refusal.LEASE
     s.send(sender, PreVoteReply(s.epoch, message.epoch, refusal, s.has_lost_tail))
@@ -47,7 +52,7 @@ def on_vote(s: State, sender: Voter, message: Vote, now: int) -> None:
         return
     if message.epoch > s.epoch:
         s.follow(message.epoch, None, now)
-    refusal = _refusal(s, sender, message.epoch, message.end, now)
+    refusal = _refusal(s, sender, message, now)
     if refusal is None:
         if s.vote is None:
             s.set_hard(s.epoch, sender)
@@ -57,7 +62,8 @@ def on_vote(s: State, sender: Voter, message: Vote, now: int) -> None:
         _stand_instead(s, sender, now)
 
 
-def _refusal(s: State, sender: Voter, epoch: int, end: Position, now: int) -> Refusal | None:
+def _refusal(s: State, sender: Voter, message: PreVote | Vote, now: int) -> Refusal | None:
+    epoch, end = message.epoch, message.end
     if epoch < s.epoch:
         return Refusal.EPOCH
     if epoch == s.epoch and s.vote not in (None, sender):
@@ -66,15 +72,15 @@ def _refusal(s: State, sender: Voter, epoch: int, end: Position, now: int) -> Re
         return Refusal.BARRED
     if not is_up_to_date(end, election_end(s.log)):
         return Refusal.LOG
-    if not is_well_enough(s, end, now):
+    if not is_well_enough(s, end, message.is_settled, now):
         return Refusal.RECOVERING
     return None
 
 
-def is_well_enough(s: State, end: Position, now: int) -> bool:
+def is_well_enough(s: State, end: Position, is_settled: bool, now: int) -> bool:
     """Who may have lost what it acknowledged gives no vote, unless all voters are there (§3); who left
     and is back gives none to a log that ends before its former one did."""
-    return s.is_good_vote(end) or s.may_recovering_vote(end, now)
+    return s.is_good_vote(end) or s.may_recovering_vote(end, now, is_settled=is_settled)
 
 
 def _let_it_try(s: State, now: int) -> None:

@@ -150,12 +150,14 @@ class _Reader:
 def _put_pre_vote(w: _Writer, m: PreVote) -> None:
     w.put(_I32, m.epoch)
     w.position(m.end)
+    w.put(_U8, m.is_settled)
 
 
 def _put_vote(w: _Writer, m: Vote) -> None:
     w.put(_I32, m.epoch)
     w.position(m.end)
     w.put(_U8, m.is_transfer)
+    w.put(_U8, m.is_settled)
 
 
 def _put_reply(w: _Writer, m: PreVoteReply | VoteReply) -> None:
@@ -247,9 +249,9 @@ _PUT: dict[type, tuple[int, Callable[[_Writer, Any], None]]] = {
     RangeReply: (11, _put_range_reply),
 }
 _GET: dict[int, Callable[[_Reader], Any]] = {
-    1: lambda r: PreVote(r.one(_I32), r.position()),
+    1: lambda r: PreVote(r.one(_I32), r.position(), r.flag()),
     2: lambda r: PreVoteReply(*_get_reply(r)),
-    3: lambda r: Vote(r.one(_I32), r.position(), r.flag()),
+    3: lambda r: Vote(r.one(_I32), r.position(), r.flag(), r.flag()),
     4: lambda r: VoteReply(*_get_reply(r)),
     5: _get_append,
     6: lambda r: Reset(r.one(_I32), r.mark(), r.one(_I64), r.position(), r.one(_I32)),
