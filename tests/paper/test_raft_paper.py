@@ -105,7 +105,7 @@ def test_5_2_a_follower_without_a_leader_stands_for_itself_and_asks_all_others()
     solo = Solo(epoch=3)
     solo.stands()
     assert (solo.core.role, solo.core.epoch, solo.core.vote) == (Role.CANDIDATE, 4, solo.me)
-    assert solo.says() == [(n, Vote(4, BASE, is_transfer=False)) for n in (2, 3)]
+    assert solo.says() == [(n, Vote(4, BASE, is_transfer=False, is_settled=True)) for n in (2, 3)]
 
 
 def test_5_2_a_follower_that_hears_its_leader_never_stands() -> None:
@@ -180,7 +180,7 @@ def test_5_2_a_candidate_without_a_majority_begins_a_new_election() -> None:
     solo.says()
     solo.passes(10_000)
     assert solo.core.role is Role.PRE_CANDIDATE
-    assert solo.says() == [(n, PreVote(2, BASE)) for n in (2, 3)]
+    assert solo.says() == [(n, PreVote(2, BASE, is_settled=True)) for n in (2, 3)]
 
 
 def test_5_2_waits_differ_so_that_votes_are_not_split() -> None:
@@ -489,7 +489,7 @@ def test_thesis_3_10_the_heir_stands_at_once_and_its_votes_ignore_the_lease() ->
     heir.hears(2, append(1, BASE, P(1, 0, 0), [mark(heir, 1, 0)]))
     heir.says()
     heir.hears(2, TimeoutNow(1))
-    assert heir.says() == [(n, Vote(2, P(1, 0, 0), is_transfer=True)) for n in (2, 3)]
+    assert heir.says() == [(n, Vote(2, P(1, 0, 0), is_transfer=True, is_settled=True)) for n in (2, 3)]
     solo = Solo(epoch=1)
     solo.hears(2, append(1, BASE, P(1, 0, 0), [mark(solo, 1, 0)]))
     solo.says()
@@ -541,7 +541,7 @@ def test_thesis_9_6_a_candidate_that_can_not_win_takes_no_epoch() -> None:
     solo = Solo(epoch=4)
     solo.core.start(0)
     solo.passes(0)
-    assert solo.says() == [(n, PreVote(5, BASE)) for n in (2, 3)]
+    assert solo.says() == [(n, PreVote(5, BASE, is_settled=True)) for n in (2, 3)]
     for node in (2, 3):
         solo.hears(node, PreVoteReply(4, 5, Refusal.LOG, False))
     assert (solo.core.role, solo.core.epoch) == (Role.FOLLOWER, 4)

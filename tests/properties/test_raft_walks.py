@@ -115,6 +115,7 @@ def test_the_worlds_of_mutants_are_fair(name: str) -> None:
         raft_attacks.trim_at_an_uncommitted_mark,
         raft_attacks.a_former_life_heals,
         raft_attacks.healed_too_soon,
+        raft_attacks.a_voter_was_to_go,
         raft_attacks.the_only_voter_forgets,
     ],
 )

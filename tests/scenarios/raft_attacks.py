@@ -143,6 +143,37 @@ def healed_too_soon() -> None:
     assert two.core.is_recovering
 
 
+def a_voter_was_to_go() -> None:
+    """Who was to leave went on with one that forgot it: the list without it is not all (VOTE)."""
+    cluster = Cluster(3, is_async=True)
+    one, two, three = cluster.hosts.values()
+    _elect(cluster, one)
+    one.produce()
+    cluster.settle()
+    cluster.drops = lambda flight: flight.sender == one.me
+    one.set_target((one.me, two.me))
+    one.turn()
+    assert one.core.end == (1, 1, 1), "it took the third one out, as far as it knows"
+    cluster.disconnect(one, two)
+    cluster.disconnect(one, three)
+    cluster.drops = lambda flight: False
+    cluster.stand(three)
+    three.produce()
+    cluster.settle()
+    three.produce()
+    cluster.settle()
+    assert three.core.high_watermark == 2, "the second one has acknowledged it"
+    cluster.crash(two, keeps_data=0)
+    cluster.restart(two)
+    cluster.disconnect(two, three)
+    cluster.connect(one, two)
+    for _ in range(3):  # The first attempt may only tell it of a newer epoch.
+        cluster.stand(one)
+        cluster.settle()
+    assert two.core.is_recovering
+    assert not one.core.is_leader, "what the third one has is lost"
+
+
 def the_only_voter_forgets() -> None:
     """What an only voter sends before its own vote is durable, it may send otherwise later (VOTE)."""
     cluster = Cluster(1, 1)

@@ -92,8 +92,8 @@ def _forget_nothing(self: Progress, session: int, start: Position, now: int) -> 
     self.probe(start, now)
 
 
-def _vote_twice(s: State, sender: Any, epoch: int, end: Position, now: int) -> Any:
-    refusal = _REFUSAL(s, sender, epoch, end, now)
+def _vote_twice(s: State, sender: Any, message: Any, now: int) -> Any:
+    refusal = _REFUSAL(s, sender, message, now)
     return None if refusal is voting.Refusal.VOTED else refusal
 
 
@@ -189,6 +189,11 @@ MUTANTS: dict[str, Mutant] = {
         "a recovering candidate's own vote counts",
         ((candidate, "is_own_vote_good", lambda s: True),),
         _UNSYNCED,
+    ),
+    "unsettled_voters": Mutant(
+        "a recovering replica votes for a list that may yet be taken back",
+        ((LogView, "are_voters_settled", True),),
+        attack=raft_attacks.a_voter_was_to_go,
     ),
     "recover_to_commit": Mutant(
         "a recovering replica is well when it has the commit",

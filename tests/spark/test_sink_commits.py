@@ -6,6 +6,7 @@ Set KAFKA_SERVERS to run the same against another cluster.
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -506,8 +507,8 @@ def test_the_log_of_decisions_stays_small(query: str) -> None:
     tiny |= {"min.cleanable.dirty.ratio": "0", "delete.retention.ms": "1"}
     with Broker(settings) as broker:
         create(broker.bootstrap_servers, TOPIC, 1, tiny)
-        settings_of_it = Settings.of({"kafka.bootstrap.servers": broker.bootstrap_servers})
-        with closing(Cluster(settings_of_it)) as cluster:
+        reached = Settings.of({"kafka.bootstrap.servers": broker.bootstrap_servers})
+        with closing(Cluster(reached)) as cluster:
             driver = Committer(cluster, Writing("dmq-spark", query, "r1"))
             driver.decider.take_over()
             for batch in range(40):
@@ -518,6 +519,6 @@ def test_the_log_of_decisions_stays_small(query: str) -> None:
                 batches = log._batches(log._offset(-2), log._offset(-1))
                 return sum(header.record_count for header, _ in batches if not header.is_control)
 
-            # Each is about its own batch's; one without records may stand for those that went.
+            # A batch without records may stand for those that went.
             eventually(lambda: decisions_left() < 20, "what is overtaken goes", 60)
             assert [each.batch for each in driver.log.read().values()] == [39]

@@ -129,7 +129,7 @@ def test_vote_a_lease_that_lasts_is_not_asked_about_for_ever_at_a_quick_pace() -
     waits = []
     for _ in range(30):
         solo.passes(waits[-1] if waits else 0)
-        assert dict(solo.says())[2] == PreVote(1, BASE)
+        assert dict(solo.says())[2] == PreVote(1, BASE, is_settled=True)
         solo.hears(2, PreVoteReply(0, 1, Refusal.LEASE, False))
         assert solo.core.deadline is not None
         waits.append(solo.core.deadline - solo.now)
