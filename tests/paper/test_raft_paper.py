@@ -489,7 +489,9 @@ def test_thesis_3_10_the_heir_stands_at_once_and_its_votes_ignore_the_lease() ->
     heir.hears(2, append(1, BASE, P(1, 0, 0), [mark(heir, 1, 0)]))
     heir.says()
     heir.hears(2, TimeoutNow(1))
-    assert heir.says() == [(n, Vote(2, P(1, 0, 0), is_transfer=True, is_settled=True)) for n in (2, 3)]
+    assert heir.says() == [
+        (n, Vote(2, P(1, 0, 0), is_transfer=True, is_settled=True)) for n in (2, 3)
+    ]
     solo = Solo(epoch=1)
     solo.hears(2, append(1, BASE, P(1, 0, 0), [mark(solo, 1, 0)]))
     solo.says()
