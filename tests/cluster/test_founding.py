@@ -80,9 +80,23 @@ def replicas(cluster: Cluster, topic: str) -> list[list[int]]:
     return [list(part.replicas) for _, part in sorted(found.partitions.items())]
 
 
+def kill(cluster: Cluster) -> None:
+    """Returns when whoever places new partitions has seen it: until then they may begin with the dead,
+    and wait for an election."""
+    cluster.kill(DOWN)
+    made: list[str] = []
+
+    def is_seen() -> bool:
+        made.append(f"try-{len(made)}")
+        create(cluster, made[-1], 3)
+        return all(nodes[0] != DOWN for nodes in replicas(cluster, made[-1]))
+
+    eventually(is_seen, "it is seen that a broker is down", PATIENCE_S)
+
+
 @pytest.mark.timeout(300)
 def test_topics_groups_and_transactions_begin_while_a_broker_is_down(cluster: Cluster) -> None:
-    cluster.kill(DOWN)
+    kill(cluster)
     create(cluster, "made", 3)
     write(cluster, "made")
     grow(cluster, "made", 6)
@@ -91,7 +105,7 @@ def test_topics_groups_and_transactions_begin_while_a_broker_is_down(cluster: Cl
     for topic in ("made", "found", "__consumer_offsets", "__transaction_state"):
         for nodes in replicas(cluster, topic):
             assert sorted(nodes) == [1, 2, 3], (topic, nodes)
-            assert nodes[0] != DOWN, "who is down leads nothing"
+            assert nodes[0] != DOWN, (topic, nodes, "who is down leads nothing")
 
     cluster.restart(DOWN)
     cluster.wait_ready(PATIENCE_S, in_sync=True)

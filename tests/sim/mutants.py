@@ -141,8 +141,8 @@ def _commit_one_less(durable_ends: Any) -> Position:
     return ends[max(0, len(ends) // 2 - 1)]
 
 
-def _vote_twice(s: State, sender: Any, epoch: int, end: Position, now: int) -> Any:
-    refusal = _REFUSAL(s, sender, epoch, end, now)
+def _vote_twice(s: State, *asked: Any) -> Any:
+    refusal = _REFUSAL(s, *asked)
     return None if refusal is voting.Refusal.VOTED else refusal
 
 
