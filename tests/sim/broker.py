@@ -306,6 +306,7 @@ class Broker(Process):
     def flip_journal(self) -> None:
         """Rot that is noticed: under its name this broker is no more."""
         if flip_record(self.disk, self.me.directory, self.rng):
+            self.has_rotten_journal = self.was_rotten = True
             self._lose_name()
 
 

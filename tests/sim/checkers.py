@@ -102,6 +102,9 @@ class Checker:
     ) -> None:
         """All faults are over: a replica's whole log."""
 
+    def doubted(self, voter: Voter, what: str, is_rotten: bool) -> None:
+        """A broker takes its journal or a log for damaged, or does not start; `is_rotten`: it is right."""
+
     def holds(
         self,
         group: GroupFacts,
@@ -116,6 +119,16 @@ class Checker:
 
     def fail(self, message: str) -> None:
         raise BrokenPromiseError(f"{self.name}: {message}")
+
+
+class NothingIsRottenByItself(Checker):
+    """Whoever takes a torn write for a rotten one gives up its name, and with it what it promised."""
+
+    name = "a disk is doubted only when it is bad"
+
+    def doubted(self, voter: Voter, what: str, is_rotten: bool) -> None:
+        if not is_rotten:
+            self.fail(f"{voter}: {what}, but no bit was flipped and nothing was full or failed")
 
 
 class OneLeaderPerEpoch(Checker):
@@ -508,6 +521,7 @@ class UncleanOnlyWhenNecessary(Checker):
 
 
 ALL: tuple[type[Checker], ...] = (
+    NothingIsRottenByItself,
     OneLeaderPerEpoch,
     UncleanOnlyWhenNecessary,
     HealedVotersHaveAll,

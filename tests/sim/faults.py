@@ -10,6 +10,8 @@ from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING
 
+from sim.swarm import OF_OPERATORS
+
 if TYPE_CHECKING:
     from sim.broker import Broker
     from sim.metadata import Topic
@@ -23,6 +25,9 @@ class Injector:
         self.world = world
         self.rng: random.Random = world.rng
         self.is_over = False
+        self.over_since = 0
+        self.is_resting = False
+        """A storm in which nobody gets anything written: no further fault until somebody does."""
         self.count = 0
         self.pairs: dict[tuple[str, str], None] = {}
         """(role, fault): what a fault hit."""
@@ -45,15 +50,16 @@ class Injector:
         if self.is_over:
             return
         self._later()
-        for _ in range(3):
+        for _ in range(0 if self.is_resting else 3):
             ((name, action),) = self.rng.choices(self._kinds, self._weights)
             if action():
-                self.count += 1
+                self.count += name not in OF_OPERATORS
                 self.world.happened[name] += 1
                 return
 
     def end(self) -> None:
         self.is_over = True
+        self.over_since = self.world.clock.now
 
     # ---- whom
 

@@ -23,6 +23,7 @@ from dmq.broker.multiraft.links import Link, PeerLinks
 from dmq.broker.multiraft.newest import Reads
 from dmq.broker.multiraft.node import GroupNode
 from dmq.broker.multiraft.registry import Registry
+from dmq.broker.multiraft.repair import Repairs
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.talk import Talk
 from dmq.broker.multiraft.turn import GroupTurn
@@ -35,7 +36,7 @@ from dmq.raft.progress import Progress
 from dmq.raft.quorum import NOTHING, majority_has
 from dmq.raft.state import State
 from dmq.raft.view import LogView
-from dmq.storage import compaction_run, items, meta, recovery
+from dmq.storage import compaction_run, items, meta, recovery, replay
 from dmq.storage.files import Files
 from dmq.storage.log import Log
 from dmq.storage.meta import Meta
@@ -119,6 +120,7 @@ _ALONE = _world(
 )
 """Leaders that are cut off go on appending, and compact meanwhile."""
 _UNSYNCED = _world("power_cut kill split isolate", async_rate=1.0)
+_ROT = _world("rot_segment kill split", fetch_every_ms=20)
 
 
 # --- patches --------------------------------------------------------------------------------------
@@ -268,6 +270,18 @@ def _swap_unsaid(self: Log, turn: Any, swap: items.Swap) -> None:
         _BEGIN_SWAP(self, turn, swap)
 
 
+def _read_no_further(self: Replica, offset: int, *args: Any, **kwargs: Any) -> Any:
+    return [] if offset >= 30 else _READ(self, offset, *args, **kwargs)
+
+
+def _take_torn_for_rotten(found: Any, *args: Any) -> None:
+    _JUDGE(found, *args)
+    if found.report.torn is not None:
+        found.report.rotten = "a record that is torn"
+
+
+_JUDGE = replay._judge
+_IN_SYNC = leader._is_in_sync
 _KEPT = compaction_run._Cleaning._kept
 _CHOOSE = Compaction._choose
 _BEGIN_SWAPS = Compaction._begin_swaps
@@ -481,6 +495,42 @@ MUTANTS: dict[str, Mutant] = {
         ((Log, "_begin_swap", _swap_unsaid),),
         _COMPACTED,
         5,
+    ),
+    "reads_stop": Mutant(
+        "readers are told of nothing from offset 30 on",
+        ((Replica, "read", _read_no_further),),
+        _CRASHES,
+        3,
+    ),
+    "torn_is_rotten": Mutant(
+        "a write that the power cut short is taken for a promise that rotted",
+        ((replay, "_judge", _take_torn_for_rotten),),
+        _POWER,
+        10,
+    ),
+    "never_promoted": Mutant(
+        "voters stay who they are, whatever the metadata want",
+        ((changing, "take_next_step", lambda s, now: None),),
+        _MEMBERS,
+        3,
+    ),
+    "never_well_again": Mutant(
+        "a voter that lost its tail never gives a vote again",
+        ((follower, "healing_end", lambda leader_end, s: leader_end._replace(offset=1 << 40)),),
+        _UNSYNCED,
+        5,
+    ),
+    "never_repaired": Mutant(
+        "nobody is asked for bytes that are bad here",
+        ((Repairs, "ask", lambda self, links, sender, now: []),),
+        _ROT,
+        20,
+    ),
+    "never_in_sync_again": Mutant(
+        "from the third leader on nobody counts as in sync",
+        ((leader, "_is_in_sync", lambda s, *args: s.epoch < 3 and _IN_SYNC(s, *args)),),
+        _CRASHES,
+        3,
     ),
     "promised_before_it_is_taken": Mutant(
         "what waits for the next turn is sent and promised with this one",

@@ -160,6 +160,10 @@ class Observer:
         watched.damage.update(dict.fromkeys(watched.log.damage))
         if not was_damaged:
             self._reached["damage found"] += 1
+            broker = self._world.brokers[watched.voter.node]
+            is_rotten = watched.voter in watched.facts.damaged or broker.was_rotten
+            for check in self._checkers.doubted:
+                check(watched.voter, f"{watched.topic} is damaged: {watched.log.damage}", is_rotten)
         elif not watched.is_damaged:
             self._reached["damaged replica repaired"] += 1
             self._whole_again(watched)

@@ -53,6 +53,10 @@ class Process(SimHost):
         self.watched: dict[str, Watched] = {}
         self._had_turn = False
         """The last process ended in the middle of a turn."""
+        self.has_rotten_journal = False
+        """A bit of its journal was flipped, and its name is the same still."""
+        self.was_rotten = False
+        """Its journal was rotten once: what else that said of its logs is gone, too."""
         self._forget_process()
 
     def _forget_process(self) -> None:
@@ -148,14 +152,21 @@ class Process(SimHost):
                 if accept_rotten:
                     raise
                 self.world.say(self, "is rotten:", error)
+                self._doubt(f"its journal is rotten ({error})", self.has_rotten_journal)
                 disk.unlock()
             except (OSError, StorageError) as error:
                 # The disk is full or its syncs fail; somebody looks after it.
                 self.world.say(self, "can't start:", error)
+                is_ill = disk.capacity is not None or disk.is_sync_failing
+                self._doubt(f"it can't start ({error})", is_ill)
                 disk.kill()
                 disk.capacity, disk.is_sync_failing = None, False
                 return None
         return None
+
+    def _doubt(self, what: str, is_rotten: bool) -> None:
+        for check in self.world.checkers.doubted:
+            check(self.me, what, is_rotten)
 
     def _count_recovery(self, before: Voter) -> None:
         report, reached = self.store.recovery, self.world.reached
@@ -170,6 +181,7 @@ class Process(SimHost):
             reached["torn record before old ones"] += has_old and report.torn is not None
         if before.directory.int and before != self.me:
             reached["new directory id"] += 1
+            self.has_rotten_journal = False
 
     def _begin_process(self) -> None:
         world = self.world
@@ -253,6 +265,7 @@ class Process(SimHost):
         self.has_power = False
         self._lose_name()
         self.disk = make_disk(self.world.rng, self.number)
+        self.has_rotten_journal = self.was_rotten = False
 
     def _lose_name(self) -> None:
         self.will_be_renamed = True

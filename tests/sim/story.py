@@ -44,8 +44,12 @@ class Story:
         return self._numbers
 
     def is_weak(self, faults: int) -> bool:
-        """Whether too little was asked of it, or broken, to say anything."""
-        return self.operations < OPERATIONS_MIN or faults < FAULTS_MIN
+        """Whether too little was asked of it, broken, or done all the same, to say anything."""
+        return self.operations < OPERATIONS_MIN or faults < FAULTS_MIN or self.is_idle()
+
+    def is_idle(self) -> bool:
+        """Whether clients were told too little that could be wrong."""
+        return False
 
 
 @contextmanager

@@ -45,6 +45,9 @@ FAULTS: dict[str, float] = {
 OF_COMPACTION: dict[str, float] = {"crash_in_compaction": 3.0}
 """What else can happen where topics are compacted."""
 
+OF_OPERATORS = frozenset({"create_topic", "delete_topic", "trim", "transfer", "change_members"})
+"""What people do to a cluster that is well: it breaks nothing, and does not count as a fault."""
+
 COMPACTED_RATE = 0.3
 """Of the seeds: those that have compacted topics."""
 

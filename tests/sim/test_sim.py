@@ -29,7 +29,7 @@ def test_many_seeds_fail_when_one_has_too_little_in_it(
 ) -> None:
     monkeypatch.setattr(logging, "disable", lambda level: None)  # It would outlast this test.
     assert many(1, first=7, jobs=1, kind=KIND) == 0
-    monkeypatch.setattr("sim.outcome.FAULTS_MIN", 10**6)
+    monkeypatch.setattr("sim.story.FAULTS_MIN", 10**6)
     assert many(1, first=7, jobs=1, kind=KIND) == 1
     assert "TOO FEW OPERATIONS OR FAULTS: 7" in capsys.readouterr().out
 

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 CALM, CALM_AFTER_MS = 50, 5_000
 """So long after the faults are over producers slow down so many times: a group whose new leader has to
 catch up over a slow disk first would get more to do faster than it can do it."""
+BACKLOG_MAX = 300
+"""With so many records not committed producers wait, as they do when a broker no longer reads their
+sockets: over slow links nothing would ever be acknowledged within a client's patience."""
+RESTING = 10
+"""The same while followers that are far behind, over slow links, have to catch up before anything commits."""
 PATIENCE_MS = 1500
 TRIES_MAX = 6
 FETCH_BYTES = 1500
@@ -90,12 +95,21 @@ class Producer(Client):
     def produce(self) -> None:
         if self.is_stopped:
             return
-        pace = CALM if self.world.clock.now > self.world.mix.duration_ms + CALM_AFTER_MS else 1
+        faults = self.world.faults
+        is_calm = faults.is_over and self.world.clock.now > faults.over_since + CALM_AFTER_MS
+        pace = CALM if is_calm else RESTING if faults.is_resting else 1
         self.world.clock.after(self.rng.randint(0, 2 * self.every_ms * pace), self.produce)
         topics = self.world.metadata.data
         if topics:
             self.world.operations += 1
-            self.attempt(self.rng.choice(topics), 1)
+            topic = self.rng.choice(topics)
+            if self._backlog(topic) < BACKLOG_MAX:
+                self.attempt(topic, 1)
+
+    def _backlog(self, topic: "Topic") -> int:
+        """Records that wait for a majority, at the broker that has the most of them."""
+        held = [b.watched.get(topic.name) for b in self.world.brokers.values()]
+        return max((w.log.end_offset for w in held if w is not None), default=0) - topic.facts.high
 
     def attempt(self, topic: "Topic", tries: int) -> None:
         request = Request(topic, self.world.next_number(), tries)

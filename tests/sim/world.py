@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from sim import probes, swarm
+from sim import aftermath, probes, swarm
 from sim.atlas import Atlas
 from sim.batches import Entry, read_log
 from sim.broker import Broker
@@ -24,7 +24,7 @@ from sim.network import Network
 from sim.notes import Note
 from sim.observer import Observer
 from sim.process import PIECE_BYTES
-from sim.story import CALM, Story, no_collections
+from sim.story import CALM, FAULTS_MIN, Story, no_collections
 from sim.swarm import Mix
 from sim.workload import Consumer, Producer
 
@@ -37,10 +37,12 @@ PROGRESS_MS = 10_000
 """A healed majority must commit a new write within this, once it has what its longest log has."""
 SETTLE_MS = 60_000
 """Everything must be equal within this after all faults are over, once all have what one of them has."""
+TOLD_MIN = 50
+"""So many batches at least are acknowledged to producers, and shown to consumers."""
 NOTICE_MS = 1000
 """Whoever does not answer any more is known to be gone within this."""
 PROBE_MS = 100
-DURATION_MAX_MS = 60_000
+DURATION_MAX_MS = 120_000
 PIECE_MS = 10
 """A piece of a log is sent, taken and acknowledged within this in calm weather, but for its sync."""
 
@@ -90,6 +92,9 @@ class World(Story):
         """The promises of this kind of world."""
         return Checkers()
 
+    def is_idle(self) -> bool:
+        return min(self.ledger.acknowledged, self.ledger.shown) < TOLD_MIN
+
     def new_backend(self, broker: Broker) -> Any:
         """What a broker's process runs on its node; None: nothing but replicas."""
         return None
@@ -128,6 +133,7 @@ class World(Story):
             self.begin()
             self.clock.run(self.mix.duration_ms)
             while self.is_weak(self.faults.count) and self.clock.now < DURATION_MAX_MS:
+                self.faults.is_resting = self.faults.count >= FAULTS_MIN and self.is_idle()
                 self.clock.run(self.clock.now + 1000)
             self.heal_majority()
             self.heal_all()
@@ -143,11 +149,16 @@ class World(Story):
         for index in range(mix.producers):
             acks = -1 if rng.random() < mix.acks_all_rate else 1
             retries = rng.random() < mix.retry_rate
+            if index == mix.producers - 1 and not self._are_acks_wanted():
+                acks = -1  # Nobody else asks for a promise that could be broken.
             self.clients.append(Producer(self, f"producer{index}", acks=acks, retries=retries))
         for index in range(mix.consumers):
             follows = rng.random() < mix.follower_reads
             self.clients.append(Consumer(self, f"consumer{index}", reads_followers=follows))
         self.faults.start()
+
+    def _are_acks_wanted(self) -> bool:
+        return any(isinstance(client, Producer) and client.acks == -1 for client in self.clients)
 
     def heal_majority(self) -> None:
         """Heal a random majority, leave the rest as it is: those who can must make progress."""
@@ -176,7 +187,7 @@ class World(Story):
             if self.atlas.has_quorum(topic.facts, inside)
             and len(inside.intersection(topic.nodes)) >= majority(len(topic.nodes))
         }
-        since = self.clock.now
+        judged, since = len(waiting), self.clock.now
         within_ms += self._catch_up_ms([self.metadata.topics[name] for name in waiting], inside)
         until = since + within_ms
 
@@ -196,9 +207,9 @@ class World(Story):
         if not self.clock.run(until, is_done):
             raise BrokenPromiseError(
                 f"liveness: {sorted(waiting)} committed nothing new in {within_ms} ms, "
-                f"though {sorted(inside)} are well: {self._states(waiting)}"
+                f"though {sorted(inside)} are well: {self.states(waiting)}"
             )
-        self.reached["progress"] += 1
+        self.reached["progress"] += judged
         self.slowest_ms = self.clock.now - since
 
     def _catch_up_ms(self, topics: list[Topic], inside: set[int]) -> int:
@@ -225,7 +236,7 @@ class World(Story):
                 broker.arrive(broker.probe, self.metadata.topics[name])
         self.clock.after(PROBE_MS, self._probe, waiting, until)
 
-    def _states(self, names: Any) -> list[str]:
+    def states(self, names: Any) -> list[str]:
         return [
             broker.describe(self.metadata.topics[name])
             for name in names
@@ -247,11 +258,13 @@ class World(Story):
         if not self.clock.run(self.clock.now + within_ms, lambda: self._is_settled(topics)):
             names = [topic.name for topic in topics if not self._is_topic_settled(topic)]
             raise BrokenPromiseError(
-                f"liveness: {names} did not settle in {within_ms} ms: {self._states(names)}"
+                f"liveness: {names} did not settle in {within_ms} ms: {self.states(names)}"
             )
         self.reached["settled"] += 1
         for topic in topics:
             self._check_settled(topic)
+        aftermath.must_write(self, topics)
+        aftermath.must_read(self, topics)
 
     def _is_settled(self, topics: list[Topic]) -> bool:
         if self.clock.events % 16:

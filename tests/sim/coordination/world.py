@@ -217,7 +217,7 @@ class CoordinatorWorld(World):
             raise BrokenPromiseError(
                 f"liveness: after {REST_MS} ms without faults {busy} are not done, and "
                 f"{self._open_topics()} have open transactions: "
-                f"{self._states([OFFSETS_TOPIC, TRANSACTIONS_TOPIC])}"
+                f"{self.states([OFFSETS_TOPIC, TRANSACTIONS_TOPIC])}"
             )
         self.reached["clients at rest"] += 1
         self.promises.tell("settled")
