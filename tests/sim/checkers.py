@@ -103,7 +103,7 @@ class Checker:
         """All faults are over: a replica's whole log."""
 
     def doubted(self, voter: Voter, what: str, is_rotten: bool) -> None:
-        """A broker takes its journal or a log for damaged, or does not start; `is_rotten`: it is right."""
+        """A broker takes its journal or a log for damaged, or does not start; `is_rotten`: rightly so."""
 
     def holds(
         self,

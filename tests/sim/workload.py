@@ -26,7 +26,7 @@ BACKLOG_MAX = 300
 """With so many records not committed producers wait, as they do when a broker no longer reads their
 sockets: over slow links nothing would ever be acknowledged within a client's patience."""
 RESTING = 10
-"""The same while followers that are far behind, over slow links, have to catch up before anything commits."""
+"""The same while followers that are far behind have to catch up before anything commits."""
 PATIENCE_MS = 1500
 TRIES_MAX = 6
 FETCH_BYTES = 1500
