@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ PATIENCE_MS = 150_000
 READERS = ("confluent", "kafka-python", "aiokafka")
 FINAL_READERS = ("confluent", "kafka-python")
 CLIENT_PATIENCE_S = 180.0
+LEAVE_PATIENCE_S = 20.0
+"""How long a client may take to write its history to the end when the run broke off."""
 OUTCOME_PATIENCE_S = 60.0
 SHOWN_OF_A_KIND = 10
 
@@ -109,10 +112,10 @@ class Client:
         except BrokenPipeError:
             pass  # It has ended: `wait` says how.
 
-    def wait(self) -> str:
+    def wait(self, patience_s: float = CLIENT_PATIENCE_S) -> str:
         """Until it ends; what went wrong, or nothing."""
         try:
-            code = self._process.wait(CLIENT_PATIENCE_S)
+            code = self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             self.kill()
             return f"{self.name} did not end"
@@ -143,26 +146,29 @@ class Run:
         """All is read, and only the brokers' orderly end is left."""
 
     def run(self) -> checker.Report:
+        """The verdict is given over what there is, however the run ended."""
         try:
             with ExitStack() as stack:
                 self._live(stack)
-        except BrokerFailedError as error:
-            if not self._is_over:
-                raise
-            self.problems.append(f"at the end: {error}")
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  Each is told below.
+            when = "at the end" if self._is_over else "the run broke off"
+            words = error if isinstance(error, BrokerFailedError) else _whole(error)
+            self.problems.append(f"{when}: {words}")
+            self._say(f"FOUND {self.problems[-1]}")
+        if self.nemesis is not None:
+            self.problems += self.nemesis.findings
         return self._judge()
 
     def _live(self, stack: ExitStack) -> None:
         stack.callback(self._kill_clients)
         if not self._options.bootstrap:
             self._start_cluster(stack)
+        stack.callback(self._send_clients_away)
         self._create_topics()
         producers, readers = self._start_clients()
         self._wait_for_the_first_records(producers, readers)
         self._trouble()
         self._end(producers, readers)
-        if self.nemesis is not None:
-            self.problems += self.nemesis.findings
         self._is_over = True
 
     # --- the brokers
@@ -263,6 +269,16 @@ class Run:
             assert time.monotonic() < deadline, f"{names} did nothing"
             pause.wait(0.1)
 
+    def _send_clients_away(self) -> None:
+        """Those that run still: the run broke off. One that is killed may have sent what is not in its
+        history, and the judge would not know whose it is."""
+        staying = [client for client in self._clients if not client.has_ended]
+        for client in staying:
+            client.tell({"leave": True})
+        self.problems += [
+            problem for client in staying if (problem := client.wait(LEAVE_PATIENCE_S))
+        ]
+
     def _kill_clients(self) -> None:
         for client in self._clients:
             client.kill()
@@ -293,7 +309,6 @@ class Run:
         for client in readers + final:
             client.tell({"drain": {name: end for name, (_, end) in ends.items()}})
         self.problems += [problem for client in readers + final if (problem := client.wait())]
-        self._recorder.close()
 
     def _ends(self) -> dict[str, tuple[int, int]]:
         consumer = Consumer(
@@ -322,8 +337,10 @@ class Run:
     # --- the verdict
 
     def _judge(self) -> checker.Report:
+        self._recorder.close()
         whole = self._folder / "history.jsonl"
-        parts = [client.history for client in self._clients] + [self._folder / "nemesis.jsonl"]
+        named = [client.history for client in self._clients] + [self._folder / "nemesis.jsonl"]
+        parts = [part for part in named if part.exists()]
         history.put_together(parts, whole)
         for part in parts:
             part.unlink()
@@ -344,3 +361,7 @@ class Run:
             f"history: {self._folder / 'history.jsonl'}",
         ]
         return "\n".join(lines)
+
+
+def _whole(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))

@@ -228,6 +228,61 @@ def test_a_log_need_not_begin_at_zero() -> None:
     assert story.kinds() == []
 
 
+def broken_off(*, idempotent: bool = True) -> Story:
+    """Three records were sent, two were read, then the run broke off."""
+    story = Story(idempotent=idempotent)
+    story.sent(0, 1, 2)
+    story.acked(0, 0)
+    story.acked(1, -1)
+    story.acked(2, 2)
+    story.polled("r", (0, 0), (1, 1))
+    return story
+
+
+def test_a_history_that_breaks_off_is_judged_as_far_as_it_was_read() -> None:
+    """No record is lost because nobody came to read it; green it is never."""
+    assert broken_off().kinds() == ["unfinished"]
+    slow = broken_off()
+    slow.reader("slow")
+    slow.polled("slow", (0, 0))
+    assert slow.kinds() == ["unfinished"]
+
+
+def test_a_history_that_breaks_off_before_anything_was_read() -> None:
+    story = Story()
+    story.sent(0)
+    story.acked(0, 0)
+    assert story.kinds() == ["unfinished"]
+
+
+def test_what_is_wrong_in_a_history_that_breaks_off() -> None:
+    lost = broken_off()
+    lost.sent(3, 4)
+    lost.acked(3, 0)
+    assert lost.kinds() == ["unfinished", "lost"], "another record is where it was acknowledged"
+    foreign = broken_off()
+    foreign.polled("r", (2, "noise"))
+    assert foreign.kinds() == ["unfinished", "foreign", "lost"]
+    doubled = broken_off()
+    doubled.polled("r", (2, 2), (3, 2))
+    assert doubled.kinds() == ["unfinished", "duplicate"]
+    turned = broken_off()
+    turned.sent(3, 4)
+    turned.polled("r", (2, 2), (3, 4), (4, 3))
+    assert turned.kinds() == ["unfinished", "reordered"]
+    differing = broken_off()
+    differing.reader("s")
+    differing.polled("s", (0, 1))
+    assert "inconsistent" in differing.kinds()
+    passed = broken_off()
+    passed.reader("s")
+    passed.polled("s", (1, 1))
+    assert passed.kinds() == ["unfinished", "unseen"]
+    hole = broken_off()
+    hole.polled("r", (3, 2))
+    assert hole.kinds() == ["unfinished", "inconsistent", "inconsistent"]
+
+
 def test_every_kind_has_a_test() -> None:
     text = Path(__file__).read_text()
     assert [kind for kind in KINDS if f'"{kind}"' not in text] == []
