@@ -15,9 +15,9 @@ from typing import Any
 
 from bench.kafka import JVM_OPTIONS, jars
 from dmq.errors import ProtocolError
-from dmq.testing.cluster import Cluster
 from dmq.testing.member import Member
 from dmq.testing.probe import view
+from tests.jepsen.changes import ChangingCluster
 
 NO_FAULTS = ("add", "remove", "wipe-disk")
 """What can't be done to it here."""
@@ -87,7 +87,7 @@ class KafkaMember(Member):
         return super().log() + (path.read_text(errors="replace") if path.exists() else "")
 
 
-class KafkaCluster(Cluster):
+class KafkaCluster(ChangingCluster):
     """A cluster of Apache Kafka with the methods of ours."""
 
     _member_type = KafkaMember

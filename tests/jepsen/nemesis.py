@@ -1,10 +1,12 @@
 """Does things to brokers: kills, pauses, cuts, fills and wipes disks, adds and removes them.
 
-Each fault is one method that begins it, holds it for a while and undoes it; some happen inside of others.
-Faults come from a shuffled deck, so that every kind gets its turn; the dice come from the seed. Promises
-are kept: a disk is wiped, a broker removed, only when every replica is in sync, because two replicas of
-three may be lost with their disks only if nobody was told otherwise. What a broker does that nobody asked
-for (it ends by itself, it does not come back) is a finding.
+Each fault is one method that begins it, holds it for a while and undoes it; some happen inside of
+others, also while a broker joins, leaves, is restarted or gets an empty disk. Faults come from a shuffled
+deck, so that every kind gets its turn; the dice come from the seed. Promises are kept: a disk is wiped, a
+broker removed, only when every replica is in sync, because two replicas of three may be lost with their
+disks only if nobody was told otherwise; and until a wiped disk is full again it counts as lost, so that
+what hits others meanwhile may not leave any group without its majority. What a broker does that nobody
+asked for (it ends by itself, it does not come back) is a finding.
 """
 
 import random
@@ -14,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from dmq.testing import BrokerFailedError, Cluster
+from dmq.testing import BrokerFailedError
+from tests.jepsen.changes import ChangingCluster
 from tests.jepsen.disks import Disk
 from tests.jepsen.history import Recorder
 
@@ -26,6 +29,9 @@ DECK = (
 INSIDE = ("kill", "pause", "isolate", "one-way")
 """What may happen while another fault is on."""
 
+INSIDE_CHANGES = 0.6
+"""How often something happens while a broker joins, leaves or is restarted; always the first time."""
+
 RECOVERY_S = 90.0
 LED_WITHIN_S = 10.0
 
@@ -35,7 +41,7 @@ class Nemesis:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ChangingCluster,
         disks: dict[int, Disk],
         dice: random.Random,
         recorder: Recorder,
@@ -53,7 +59,12 @@ class Nemesis:
         self._stop = threading.Event()
         self._began = time.monotonic()
         self._depth = 0
+        self._targets: list[int] | None = None
+        """Whom `_one` may choose; None: anybody."""
         self.counts: Counter[str] = Counter()
+        self.inside: Counter[str] = Counter()
+        """What happened inside of what."""
+        self._outer = ""
         self.findings: list[str] = []
 
     # --- the run
@@ -89,14 +100,19 @@ class Nemesis:
         self._wait_until_well("at the end")
 
     def _do(self, kind: str) -> None:
-        before = time.monotonic()
+        before, outer = time.monotonic(), self._outer
+        self._outer = kind
         try:
             did = getattr(self, "_" + kind.replace("-", "_"))()
         except BrokerFailedError as error:
             self._found(f"{kind}: {error}")
             did = "failed"
+        finally:
+            self._outer = outer
         if did:
             self.counts[kind] += 1
+            if self._depth:
+                self.inside[f"{kind} in {outer}"] += 1
             self._recorder.add("fault", what=kind, detail=did, ended=True)
             self._say(
                 f"{'  ' * self._depth}{time.monotonic() - self._began:6.0f} s  {kind}: {did}"
@@ -109,17 +125,50 @@ class Nemesis:
         seconds = self._dice.uniform(low, high) * factor
         if self._depth == 0 and self._dice.random() < 0.3:
             self._stop.wait(seconds / 2)
-            self._depth += 1
-            self._do(self._dice.choice(INSIDE))
-            self._depth -= 1
+            self._inside()
             seconds /= 2
         self._stop.wait(seconds)
 
+    def _inside(self, targets: list[int] | None = None) -> None:
+        """Something else, from its beginning to its end; to one of these."""
+        self._depth += 1
+        self._targets = targets
+        try:
+            self._do(self._dice.choice(INSIDE))
+        finally:
+            self._depth -= 1
+            self._targets = None
+
+    def _wants_inside(self, kind: str) -> bool:
+        is_first = not self.counts[kind]
+        return self._depth == 0 and (self._dice.random() < INSIDE_CHANGES or is_first)
+
     # --- who
 
+    def _running(self) -> list[int]:
+        """Without one that joins just now: nobody knows its number yet."""
+        return [node for node in self._cluster.running if node > 0]
+
     def _one(self) -> int | None:
-        running = self._cluster.running
-        return self._dice.choice(running) if running else None
+        nodes = [n for n in self._running() if self._targets is None or n in self._targets]
+        return self._dice.choice(nodes) if nodes else None
+
+    def _others(self, node: int) -> list[int]:
+        return [other for other in self._running() if other != node]
+
+    def _majority_stays(self, lost: int) -> bool:
+        """Whether the brokers that vote on the metadata can do without so many."""
+        count = len(self._running())
+        voters = 1 if count < 3 else 3 if count < 5 else 5
+        return lost <= (voters - 1) // 2
+
+    def _bearable_with(self, lost: int) -> list[int]:
+        """Whom something may happen to while the disk of `lost` is gone: itself, and who shares no
+        group with it, unless that one has a majority without both."""
+        seen = [each for view in self._cluster.views().values() for each in view.partitions]
+        small = [each.replicas for each in seen if lost in each.replicas and len(each.replicas) < 5]
+        others = self._others(lost) if self._majority_stays(2) else []
+        return [lost, *(node for node in others if not any(node in group for group in small))]
 
     def _leader(self) -> int | None:
         """Who leads one of the partitions, if anybody does soon."""
@@ -189,9 +238,27 @@ class Nemesis:
     def _rolling_restart(self) -> str:
         self._wait_until_well("before a rolling restart")
         for node in self._cluster.running:
-            self._cluster.restart(node)
+            self._recorder.add("fault", what="restart", brokers=[node])
+            self._restart_in_trouble(node)
             self._wait_until_well(f"after broker {node} was restarted")
         return "all brokers, in order"
+
+    def _restart_in_trouble(self, node: int) -> None:
+        """Another one suffers while this one is down, where two may; else when it is back, and has not
+        caught up."""
+        others, is_wanted = self._others(node), self._wants_inside("rolling-restart")
+        is_early = self._majority_stays(2)
+        self._cluster.restart(node, wait=False)
+        if is_wanted and is_early:
+            self._inside(others)
+        self._wait_for_ready(node)
+        if is_wanted and not is_early and self._majority_stays(1):
+            self._inside(others)
+
+    def _wait_for_ready(self, node: int) -> None:
+        member = self._cluster.member(node)
+        member.wait_for_ready_line()
+        assert member.node == node, f"broker {node} came back as {member.node}"
 
     def _start(self, *nodes: int) -> None:
         for node in nodes:
@@ -246,9 +313,12 @@ class Nemesis:
             return ""
         times = self._dice.randint(3, 8)
         self._recorder.add("fault", what="flap", brokers=[node], times=times)
-        for _ in range(times):
+        troubled = self._dice.randrange(times) if self._wants_inside("flap") else -1
+        for number in range(times):
             self._cluster.isolate(node)
             self._stop.wait(self._dice.uniform(0.05, 0.9))
+            if number == troubled:
+                self._inside(self._others(node))
             self._cluster.heal(node)
             self._stop.wait(self._dice.uniform(0.05, 0.9))
         return f"broker {node}, {times} times"
@@ -271,9 +341,14 @@ class Nemesis:
             return ""
         node = self._one()
         assert node is not None
+        bearable, is_wanted = self._bearable_with(node), self._wants_inside("wipe-disk")
         self._recorder.add("fault", what="wipe-disk", brokers=[node])
         self._cluster.kill(node)
-        self._cluster.restart(node, wiped=True)
+        self._cluster.restart(node, wiped=True, wait=False)
+        if is_wanted:
+            self._stop.wait(self._dice.uniform(0.0, 1.0))
+            self._inside(bearable)
+        self._wait_for_ready(node)
         self._wait_until_well(f"after the disk of broker {node} was wiped")
         return f"of broker {node}"
 
@@ -282,9 +357,15 @@ class Nemesis:
     def _add(self) -> str:
         if len(self._cluster.brokers) >= self._founders + 2:
             return ""
-        node = self._cluster.add()
-        self._recorder.add("fault", what="add", brokers=[node])
-        return f"broker {node}"
+        is_wanted = self._wants_inside("add") and self._majority_stays(1)
+        if is_wanted and not self._wait_until_well("before a broker comes"):
+            return ""
+        with self._cluster.adding() as member:
+            if is_wanted:
+                self._stop.wait(self._dice.uniform(0.0, 1.0))
+                self._inside()
+        self._recorder.add("fault", what="add", brokers=[member.node])
+        return f"broker {member.node}"
 
     def _remove(self) -> str:
         if len(self._cluster.brokers) <= self._founders:
@@ -294,7 +375,12 @@ class Nemesis:
         node = self._one()
         assert node is not None
         self._recorder.add("fault", what="remove", brokers=[node])
-        self._cluster.remove(node)
+        if self._wants_inside("remove"):
+            with self._cluster.removing(node):
+                self._stop.wait(self._dice.uniform(0.0, 3.0))
+                self._inside(self._others(node))
+        else:
+            self._cluster.remove(node)
         if node in self._disks:
             self._disks.pop(node).close()
         return f"broker {node}"

@@ -20,8 +20,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from dmq.testing import BrokerFailedError, Cluster, namespaces
+from dmq.testing import BrokerFailedError, namespaces
 from tests.jepsen import checker, disks, history
+from tests.jepsen.changes import ChangingCluster
 from tests.jepsen.kafka import KafkaCluster
 from tests.jepsen.nemesis import DECK, Nemesis
 
@@ -138,7 +139,7 @@ class Run:
         self._recorder = history.Recorder(self._folder / "nemesis.jsonl")
         self._clients: list[Client] = []
         self._bootstrap = options.bootstrap
-        self._cluster: Cluster | KafkaCluster | None = None
+        self._cluster: ChangingCluster | None = None
         self.nemesis: Nemesis | None = None
         self.problems: list[str] = []
         """What went wrong beside the history: clients that failed, brokers that did."""
@@ -187,7 +188,7 @@ class Run:
         for node in [] if reason else range(1, self._options.brokers + 1):
             made[node] = disks.Disk(self._folder / f"disk-{node}", folder / f"broker-{node}")
         stack.callback(lambda: [disk.close() for disk in made.values()])
-        kind = KafkaCluster if self._options.is_kafka else Cluster
+        kind = KafkaCluster if self._options.is_kafka else ChangingCluster
         cluster = kind(self._options.brokers, SETTINGS, data_dir=folder, network=network)
         stack.enter_context(cluster)
         self._cluster, self._bootstrap = cluster, cluster.bootstrap
@@ -352,9 +353,11 @@ class Run:
     def summary(self, report: checker.Report) -> str:
         """What was done and what was found, for people."""
         faults = self.nemesis.counts if self.nemesis is not None else {}
+        inside = self.nemesis.inside if self.nemesis is not None else {}
         lines = [
             "did    " + ", ".join(f"{name} {count}" for name, count in report.counts.items()),
             "faults " + (", ".join(f"{name} {n}" for name, n in sorted(faults.items())) or "none"),
+            "inside " + (", ".join(f"{name} {n}" for name, n in sorted(inside.items())) or "none"),
             "found  " + ", ".join(f"{kind} {len(report.of(kind))}" for kind in checker.KINDS),
             *[f"  {one}" for kind in checker.KINDS for one in report.of(kind)[:SHOWN_OF_A_KIND]],
             *[f"  beside the history: {problem}" for problem in self.problems],

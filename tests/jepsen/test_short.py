@@ -29,3 +29,5 @@ def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path) -> None:
     assert run.nemesis is not None
     done = {kind for kind in FAULTS if run.nemesis.counts[kind]}
     assert done >= set(FAULTS) - {"fill-disk"}, "fill-disk needs root, the others need nothing"
+    outer = {name.rpartition(" in ")[2] for name in run.nemesis.inside}
+    assert outer >= {"wipe-disk", "add", "remove", "flap"}, "something happens meanwhile"
