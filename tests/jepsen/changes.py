@@ -1,4 +1,4 @@
-"""A cluster whose changes of membership leave room for something else to happen while they go on.
+"""A cluster in racks whose changes of membership leave room for something else to happen meanwhile.
 
 `Cluster.add` and `Cluster.remove` return when all is done. Here they are context managers: the change
 begins, what is inside of `with` happens, then the change has to come to its end. Called by the nemesis.
@@ -17,10 +17,18 @@ from dmq.testing.defaults import START_PATIENCE_S
 from dmq.testing.member import Member
 
 REMOVE_PATIENCE_S = 120.0
+RACKS = ("r1", "r2", "r3")
+"""The brokers' racks, in turns. With three replicas, each rack has one of every partition."""
 
 
 class ChangingCluster(Cluster):
     """A cluster for the nemesis."""
+
+    def _new_member(self, settings: Mapping[str, Any] | None = None) -> Member:
+        member = super()._new_member(settings)
+        rack = RACKS[(member.place.slot - 1) % len(RACKS)]
+        member._settings = {**member._settings, "broker.rack": rack}
+        return member
 
     @contextlib.contextmanager
     def adding(self, settings: Mapping[str, Any] | None = None) -> Iterator[Member]:

@@ -169,6 +169,8 @@ class Checker:
             if is_final:
                 log.setdefault(offset, name)
         self._report.counts["read"] += len(event["records"])
+        if "near" in event:
+            self._report.counts["read from followers"] += len(event["records"])
 
     def _advance(self, client: str, spot: Spot, reading: Reading, offset: int) -> None:
         if offset < reading.next_offset:

@@ -176,7 +176,8 @@ class Reading:
         self._recorder.add(
             "reader", client=self._name, library=options["library"], final=options["final"]
         )
-        self._reader = readers.LIBRARIES[options["library"]](options["bootstrap"])
+        make = readers.LIBRARIES[options["library"]]
+        self._reader = make(options["bootstrap"], options["rack"])
         spots = [(topic, p) for topic, count in options["topics"].items() for p in range(count)]
         self._next = dict.fromkeys(spots, 0)
         for topic, p in spots:
@@ -203,7 +204,10 @@ class Reading:
     def _poll(self) -> None:
         for (topic, partition), records in self._reader.poll(0.2).items():
             named = [[offset, name_of(value)] for offset, value in records]
-            self._recorder.add("poll", client=self._name, topic=topic, p=partition, records=named)
+            near = {"near": True} if self._reader.is_near((topic, partition)) else {}
+            self._recorder.add(
+                "poll", client=self._name, topic=topic, p=partition, records=named, **near
+            )
             self._next[topic, partition] = records[-1][0] + 1
         self._recorder.flush()
 

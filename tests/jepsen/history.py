@@ -10,7 +10,7 @@ and its value begins with it. Events, by their key "e":
     ack       client, topic, p, acks [[n, offset]…]  offset -1: the client was not told
     fail      client, topic, p, n, error, definite   definite: it is certain that it was not written
     assign    client, topic, p, offset               the reader goes on from here
-    poll      client, topic, p, records [[offset, name]…]
+    poll      client, topic, p, records [[offset, name]…], near?  near: a follower sent them, it seems
     ends      ends {"topic/p": [start, end]}         as the brokers said, when all had ended
     fault     what, brokers, …                       said by the nemesis
 """

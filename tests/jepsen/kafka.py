@@ -2,7 +2,7 @@
 
 Three or five KRaft nodes, each broker and controller, started by the same machinery and put to the same
 faults as far as they apply: its nodes are a fixed set, so none is added, removed or wiped. Its settings
-are its defaults, but for replication factors of internal topics. Needs `java` and `mvn`.
+are its defaults, but for racks and replication factors of internal topics. Needs `java` and `mvn`.
 """
 
 import base64
@@ -56,6 +56,8 @@ class KafkaMember(Member):
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             "log.dirs": self.data_dir / "logs",
+            "broker.rack": self._settings["broker.rack"],
+            "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
             "offsets.topic.replication.factor": count,
             "transaction.state.log.replication.factor": count,
             "default.replication.factor": count,

@@ -6,6 +6,7 @@ reason to begin elsewhere. Called by `client`.
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 Spot = tuple[str, int]
 Records = dict[Spot, list[tuple[int, bytes]]]
 _MANY = 5000
+_STATISTICS_MS = 500
 
 
 class Reader(Protocol):
@@ -24,14 +26,24 @@ class Reader(Protocol):
         ...
 
     def poll(self, timeout_s: float) -> Records: ...
+    def is_near(self, spot: Spot) -> bool:
+        """Whether it said lately that it reads this partition from a follower, which is in its rack."""
+        ...
+
     def close(self) -> None: ...
 
 
 class Confluent:
-    def __init__(self, bootstrap: str) -> None:
+    """With a rack, it reads from the replica there if it can (KIP-392)."""
+
+    def __init__(self, bootstrap: str, rack: str) -> None:
+        self._near: set[Spot] = set()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
+                "client.rack": rack,
+                "statistics.interval.ms": _STATISTICS_MS if rack else 0,
+                "stats_cb": self._note,
                 "group.id": "nobody",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -45,6 +57,17 @@ class Confluent:
                 "log_level": 0,
             }
         )
+
+    def _note(self, statistics: str) -> None:
+        self._near = {
+            (topic, int(partition))
+            for topic, facts in json.loads(statistics)["topics"].items()
+            for partition, each in facts["partitions"].items()
+            if each["fetch_state"] == "active" and each["broker"] not in (-1, each["leader"])
+        }
+
+    def is_near(self, spot: Spot) -> bool:
+        return spot in self._near
 
     def assign(self, offsets: Mapping[Spot, int]) -> None:
         self._consumer.assign([TopicPartition(*spot, at) for spot, at in offsets.items()])
@@ -65,8 +88,10 @@ class Confluent:
 
 
 class KafkaPython:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, rack: str) -> None:
         from kafka import KafkaConsumer
+
+        assert not rack, "nobody asks it yet"
 
         self._consumer: Any = KafkaConsumer(
             bootstrap_servers=bootstrap.split(","),
@@ -94,12 +119,16 @@ class KafkaPython:
             for where, messages in polled.items()
         }
 
+    def is_near(self, spot: Spot) -> bool:
+        return False
+
     def close(self) -> None:
         self._consumer.close()
 
 
 class AioKafka:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, rack: str) -> None:
+        assert not rack, "it knows no racks"
         self._loop = asyncio.new_event_loop()
         self._consumer = self._loop.run_until_complete(self._start(bootstrap))
 
@@ -136,13 +165,16 @@ class AioKafka:
             for where, messages in polled.items()
         }
 
+    def is_near(self, spot: Spot) -> bool:
+        return False
+
     def close(self) -> None:
         with contextlib.suppress(TimeoutError):
             self._loop.run_until_complete(asyncio.wait_for(self._consumer.stop(), 5))
         self._loop.close()
 
 
-LIBRARIES: dict[str, Callable[[str], Reader]] = {
+LIBRARIES: dict[str, Callable[[str, str], Reader]] = {
     "confluent": Confluent,
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,

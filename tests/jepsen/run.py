@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from dmq.testing import BrokerFailedError, namespaces
 from tests.jepsen import checker, disks, history
-from tests.jepsen.changes import ChangingCluster
+from tests.jepsen.changes import RACKS, ChangingCluster
 from tests.jepsen.kafka import KafkaCluster
 from tests.jepsen.nemesis import DECK, Nemesis
 
@@ -50,7 +50,9 @@ up begins anew in another epoch, and what it has under way in other partitions m
 promise is the broker's and the library's together (librdkafka says so too)."""
 
 PATIENCE_MS = 150_000
-READERS = ("confluent", "kafka-python", "aiokafka")
+READERS = (("confluent", ""), ("confluent", RACKS[0]), ("kafka-python", ""), ("aiokafka", ""))
+"""Libraries, and the rack that they say they are in: that one reads from followers too."""
+
 FINAL_READERS = ("confluent", "kafka-python")
 CLIENT_PATIENCE_S = 180.0
 LEAVE_PATIENCE_S = 20.0
@@ -241,17 +243,18 @@ class Run:
             for number, one in enumerate(self._options.producers, 1)
         ]
         readers = [
-            self._reader(f"r{number}", library, is_final=False)
-            for number, library in enumerate(READERS, 1)
+            self._reader(f"r{number}", library, rack, is_final=False)
+            for number, (library, rack) in enumerate(READERS, 1)
         ]
         self._clients += producers + readers
         return producers, readers
 
-    def _reader(self, name: str, library: str, *, is_final: bool) -> Client:
+    def _reader(self, name: str, library: str, rack: str = "", *, is_final: bool) -> Client:
         options = {
             "bootstrap": self._bootstrap,
             "topics": TOPICS,
             "library": library,
+            "rack": rack,
             "final": is_final,
             "seed": self._dice.random(),
             "goes_back_each_s": 0 if is_final else 15,
