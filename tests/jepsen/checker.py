@@ -12,6 +12,7 @@ The kinds of findings:
                   offsets are missing in the log
     non-monotonic a reader got an offset again, or went back, without being told to
     foreign       a record that nobody sent, or sent elsewhere, or that was definitely refused
+    unanswered    a producer's library did not get, or give up, a record when all was well again
     unfinished    the history ends before the log was read at its end. It is judged by what the readers
                   saw of it on the way, which is the log up to where they came
 """
@@ -31,6 +32,7 @@ KINDS = (
     "inconsistent",
     "non-monotonic",
     "foreign",
+    "unanswered",
     "unfinished",
 )
 
@@ -146,6 +148,12 @@ class Checker:
         producer = self._producers[event["client"]]
         (producer.refused if event["definite"] else producer.in_doubt).add(event["n"])
         self._report.counts["refused" if event["definite"] else "in doubt"] += 1
+
+    def _take_closed(self, event: Event) -> None:
+        if numbers := event["open"]:
+            spots = {_at(self._producers[event["client"]].sent[number], "?") for number in numbers}
+            text = f"{event['client']} waits for {len(numbers)} records from {numbers[0]} on"
+            self._find("unanswered", f"{text}, sent to {', '.join(sorted(spots))}")
 
     def _take_assign(self, event: Event) -> None:
         key = (event["client"], (event["topic"], event["p"]))

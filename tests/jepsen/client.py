@@ -131,6 +131,8 @@ class Writing:
                 self._recorder.flush()
         if "stop" in orders.order and self._producer is not None:
             self._producer.close(FLUSH_S)
+            with self._lock:
+                self._recorder.add("closed", client=self._name, open=sorted(self._open))
         with self._lock:
             self._recorder.close()
 

@@ -9,6 +9,7 @@ and its value begins with it. Events, by their key "e":
     send      client, topic, p, n, count             numbers n … n+count-1 go to partition p, in order
     ack       client, topic, p, acks [[n, offset]…]  offset -1: the client was not told
     fail      client, topic, p, n, error, definite   definite: it is certain that it was not written
+    closed    client, open [n…]                      when faults had ended, and what it still waited for
     assign    client, topic, p, offset               the reader goes on from here
     poll      client, topic, p, records [[offset, name]…], near?  near: a follower sent them, it seems
     ends      ends {"topic/p": [start, end]}         as the brokers said, when all had ended

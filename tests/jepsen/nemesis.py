@@ -33,6 +33,9 @@ INSIDE_CHANGES = 0.6
 """How often something happens while a broker joins, leaves or is restarted; always the first time."""
 
 RECOVERY_S = 90.0
+CALM_EACH_S, CALM_S = 60.0, 3.0
+"""At least so often everything is in sync for a moment. A topic that takes records only then would keep
+its idempotent producers waiting for longer than they have patience, and such a library begins anew."""
 LED_WITHIN_S = 10.0
 
 
@@ -57,7 +60,7 @@ class Nemesis:
         self._founders = len(cluster.brokers)
         self._is_down: set[int] = set()
         self._stop = threading.Event()
-        self._began = time.monotonic()
+        self._began = self._calm_at = time.monotonic()
         self._depth = 0
         self._targets: list[int] | None = None
         """Whom `_one` may choose; None: anybody."""
@@ -80,6 +83,10 @@ class Nemesis:
             self._do(kind)
             self._look_for_the_dead()
             self._stop.wait(self._dice.uniform(*self._hold_range_s) / 2)
+            if time.monotonic() > self._calm_at + CALM_EACH_S:
+                self._wait_until_well("between two faults")
+                self._stop.wait(CALM_S)
+                self._calm_at = time.monotonic()
 
     def _endless(self) -> Iterator[str]:
         while True:

@@ -27,8 +27,10 @@ from tests.jepsen.kafka import KafkaCluster
 from tests.jepsen.nemesis import DECK, Nemesis
 
 ROOT = Path(__file__).parents[2]
-TOPICS = {"synced": 4, "relaxed": 2}
-"""Partitions of a topic with durability `sync` and of one with `async`: kill -9 may harm neither."""
+TOPICS = {"synced": 4, "relaxed": 2, "strict": 2}
+"""Partitions of a topic with durability `sync` and of one with `async`: kill -9 may harm neither. The
+third wants all its replicas in sync (`min.insync.replicas` 3): whenever one is not, its producers are
+refused, and have to get over it by themselves."""
 
 SETTINGS = {
     "durability": "sync",
@@ -220,7 +222,7 @@ class Run:
     def _topic_config(self, name: str, is_ours: bool) -> dict[str, str]:
         shared = {"segment.bytes": str(4 << 20), "retention.ms": "-1"}
         if self._options.brokers >= 3:
-            shared["min.insync.replicas"] = "2"
+            shared["min.insync.replicas"] = "3" if name == "strict" else "2"
         return shared | ({"durability": "async"} if is_ours and name == "relaxed" else {})
 
     # --- the clients

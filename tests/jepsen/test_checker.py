@@ -228,6 +228,22 @@ def test_a_log_need_not_begin_at_zero() -> None:
     assert story.kinds() == []
 
 
+def test_a_producer_that_never_hears_of_a_record() -> None:
+    story = Story()
+    story.sent(0, 1, 2)
+    story.acked(0, 0)
+    story.failed(2)
+    story.add("closed", client="w", open=[1])
+    story.ends(0)
+    assert story.kinds() == ["unanswered"]
+    well = Story()
+    well.sent(0)
+    well.acked(0, 0)
+    well.add("closed", client="w", open=[])
+    well.ends(0)
+    assert well.kinds() == []
+
+
 def broken_off(*, idempotent: bool = True) -> Story:
     """Three records were sent, two were read, then the run broke off."""
     story = Story(idempotent=idempotent)
