@@ -10,6 +10,7 @@ The kinds of findings:
                   is under way to a leader before it sends to the next one
     inconsistent  two reads of one offset differ; or another record is where one was acknowledged; or
                   offsets are missing in the log
+    diverged      two replicas have other bytes at one offset below the end, or one lacks some
     non-monotonic a reader got an offset again, or went back, without being told to
     foreign       a record that nobody sent, or sent elsewhere, or that was definitely refused
     unanswered    a producer's library did not get, or give up, a record when all was well again
@@ -30,6 +31,7 @@ KINDS = (
     "unseen",
     "reordered",
     "inconsistent",
+    "diverged",
     "non-monotonic",
     "foreign",
     "unanswered",
@@ -106,6 +108,8 @@ class Checker:
         self._seen: dict[Spot, dict[int, tuple[str, str]]] = {}
         """Offset → name and who read it first, of all readers."""
         self._ends: dict[Spot, tuple[int, int]] = {}
+        self._replicas: dict[Spot, dict[int, list[tuple[int, int, str]]]] = {}
+        """What each broker has: batches by first and last offset and checksum."""
         self._is_unfinished = False
         self._report = Report()
 
@@ -194,6 +198,12 @@ class Checker:
             topic, _, partition = name.rpartition("/")
             self._ends[topic, int(partition)] = (start, end)
 
+    def _take_replica(self, event: Event) -> None:
+        brokers = self._replicas.setdefault((event["topic"], event["p"]), {})
+        batches = brokers.setdefault(event["broker"], [])
+        batches += [(first, last, checksum) for first, last, checksum in event["batches"]]
+        self._report.counts["batches of replicas"] += len(event["batches"])
+
     # --- the end
 
     def report(self) -> Report:
@@ -204,6 +214,8 @@ class Checker:
             self._check_log(spot)
         self._check_acks()
         self._check_reads()
+        for spot in sorted(self._replicas):
+            self._check_replicas(spot)
         return self._report
 
     def _take_the_log_as_seen(self) -> None:
@@ -312,6 +324,29 @@ class Checker:
             if reading.furthest < end and not self._is_unfinished:
                 text = f"{client} came to {_at(spot, reading.furthest)}, the end is {end}"
                 self._find("unseen", text)
+
+    def _check_replicas(self, spot: Spot) -> None:
+        start, end = self._ends.get(spot, (0, 0))
+        brokers = self._replicas[spot]
+        for broker, batches in brokers.items():
+            expected = start
+            for first, last, _ in batches:
+                is_next = first == expected or first < start == expected
+                if not is_next and expected < end:
+                    text = f"broker {broker} has {_at(spot, first)} where {expected} is next"
+                    self._find("diverged", text)
+                expected = last + 1
+            if expected < end:
+                text = f"broker {broker} comes to {_at(spot, expected)}, the end is {end}"
+                self._find("diverged", text)
+        (one, ours), *others = brokers.items()
+        known = {first: (last, checksum) for first, last, checksum in ours if first < end}
+        for other, batches in others:
+            theirs = {first: (last, checksum) for first, last, checksum in batches if first < end}
+            differing = [at for at in sorted({*known, *theirs}) if known.get(at) != theirs.get(at)]
+            if differing:
+                text = f"brokers {one} and {other} differ at {_at(spot, differing[0])}"
+                self._find("diverged", f"{text}, in {len(differing)} batches")
 
 
 def check(events: Iterable[Event]) -> Report:

@@ -13,6 +13,8 @@ and its value begins with it. Events, by their key "e":
     assign    client, topic, p, offset               the reader goes on from here
     poll      client, topic, p, records [[offset, name]…], near?  near: a follower sent them, it seems
     ends      ends {"topic/p": [start, end]}         as the brokers said, when all had ended
+    replica   broker, topic, p, batches [[first, last, checksum]…]
+                                                     what one replica has, at the end, in order
     fault     what, brokers, …                       said by the nemesis
 """
 

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from dmq.testing import BrokerFailedError, namespaces
-from tests.jepsen import checker, disks, history
+from tests.jepsen import checker, disks, history, replicas
 from tests.jepsen.changes import RACKS, ChangingCluster
 from tests.jepsen.kafka import KafkaCluster
 from tests.jepsen.nemesis import DECK, Nemesis
@@ -315,6 +315,30 @@ class Run:
         for client in readers + final:
             client.tell({"drain": {name: end for name, (_, end) in ends.items()}})
         self.problems += [problem for client in readers + final if (problem := client.wait())]
+        self._read_replicas(ends)
+
+    def _read_replicas(self, ends: dict[str, tuple[int, int]]) -> None:
+        """Each for itself: the readers heard the leaders."""
+        if self._cluster is None:
+            return
+        self._say("reading all replicas")
+        for name, (start, end) in ends.items():
+            topic, _, number = name.rpartition("/")
+            seen = self._cluster.partition_view(topic, int(number))
+            assert seen is not None, f"nobody answers for {name}"
+            for broker in seen.replicas:
+                self._read_replica(broker, topic, int(number), start, end)
+
+    def _read_replica(self, broker: int, topic: str, partition: int, start: int, end: int) -> None:
+        assert self._cluster is not None
+        place = {"broker": broker, "topic": topic, "p": partition}
+        address = self._cluster.member(broker).address
+        self._recorder.add("replica", **place, batches=[])
+        try:
+            for found in replicas.batches_of(address, topic, partition, start, end):
+                self._recorder.add("replica", **place, batches=found)
+        except replicas.NotReadError as error:
+            self.problems.append(f"the replica of broker {broker} can't be read: {error}")
 
     def _ends(self) -> dict[str, tuple[int, int]]:
         consumer = Consumer(

@@ -244,6 +244,42 @@ def test_a_producer_that_never_hears_of_a_record() -> None:
     assert well.kinds() == []
 
 
+BATCHES = [[0, 0, "aa"], [1, 2, "bb"], [3, 3, "cc"]]
+
+
+def replicated(*others: list[list[Any]]) -> list[str]:
+    """A log of four records, broker 1's replica of it, and what the others have."""
+    story = Story()
+    story.sent(0, 1, 2, 3)
+    story.ends(0, 1, 2, 3)
+    for broker, batches in enumerate((BATCHES, *others), 1):
+        story.add("replica", broker=broker, topic="t", p=0, batches=batches[:1])
+        story.add("replica", broker=broker, topic="t", p=0, batches=batches[1:])
+    return story.kinds()
+
+
+def test_replicas_that_are_alike() -> None:
+    assert replicated(BATCHES, BATCHES) == []
+    assert replicated([*BATCHES, [4, 9, "dd"]]) == [], "what is behind the end may go again"
+
+
+@pytest.mark.parametrize(
+    ("batches", "count"),
+    [
+        ([[0, 0, "aa"], [1, 2, "XX"], [3, 3, "cc"]], 1),  # Other bytes.
+        ([[0, 0, "aa"], [1, 1, "bb"], [2, 3, "cc"]], 1),  # Other batches.
+        ([[0, 0, "aa"], [1, 2, "bb"]], 2),  # An end that is missing, and so a difference.
+        ([[0, 0, "aa"], [3, 3, "cc"]], 2),  # A hole.
+        ([[1, 2, "bb"], [3, 3, "cc"]], 2),  # A beginning.
+        ([[0, 0, "aa"], [1, 2, "bb"], [2, 2, "dd"], [3, 3, "cc"]], 2),  # An offset twice.
+        ([], 2),
+    ],
+)
+def test_replicas_that_diverged(batches: list[list[Any]], count: int) -> None:
+    assert replicated(batches) == ["diverged"] * count
+    assert replicated(BATCHES, batches) == ["diverged"] * count
+
+
 def broken_off(*, idempotent: bool = True) -> Story:
     """Three records were sent, two were read, then the run broke off."""
     story = Story(idempotent=idempotent)

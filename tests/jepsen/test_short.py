@@ -27,6 +27,7 @@ def test_nothing_is_lost_doubled_or_reordered(tmp_path: Path) -> None:
     assert run.problems == []
     assert report.counts["acknowledged"] > 500, "the brokers were not under load"
     assert report.counts["read from followers"] > 100, "the reader with a rack was not served there"
+    assert report.counts["batches of replicas"] > 500, "the replicas were not compared"
     assert run.nemesis is not None
     done = {kind for kind in FAULTS if run.nemesis.counts[kind]}
     assert done >= set(FAULTS) - {"fill-disk"}, "fill-disk needs root, the others need nothing"
