@@ -24,6 +24,9 @@ RACKS = ("r1", "r2", "r3")
 class ChangingCluster(Cluster):
     """A cluster for the nemesis."""
 
+    calls_again = 0
+    """How often `dmq cluster decommission` had to be called once more."""
+
     def _new_member(self, settings: Mapping[str, Any] | None = None) -> Member:
         member = super()._new_member(settings)
         rack = RACKS[(member.place.slot - 1) % len(RACKS)]
@@ -66,6 +69,7 @@ class ChangingCluster(Cluster):
             yield
             code = _wait(command)
             if code:
+                self.calls_again += 1
                 command = self._decommission(broker, words)
                 code = _wait(command)
                 if code == Exit.NOT_FOUND:  # The first call came further than it could tell.

@@ -382,6 +382,7 @@ class Nemesis:
         node = self._one()
         assert node is not None
         self._recorder.add("fault", what="remove", brokers=[node])
+        before = self._cluster.calls_again
         if self._wants_inside("remove"):
             with self._cluster.removing(node):
                 self._stop.wait(self._dice.uniform(0.0, 3.0))
@@ -390,7 +391,7 @@ class Nemesis:
             self._cluster.remove(node)
         if node in self._disks:
             self._disks.pop(node).close()
-        return f"broker {node}"
+        return f"broker {node}{', called again' * (self._cluster.calls_again - before)}"
 
     # --- what nobody asked for
 

@@ -34,6 +34,8 @@ class Member:
 class Paper:
     """A cluster on paper: knows who suffers, and looks at each change whether that may be."""
 
+    calls_again = 0
+
     def __init__(self, brokers: int, dice: random.Random) -> None:
         self.members = {node: Member(node) for node in range(1, brokers + 1)}
         self.dice = dice
