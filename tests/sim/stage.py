@@ -39,6 +39,7 @@ class Stage:
         seed: int = 1,
         has_topic: bool = True,
         compaction: Compacting | None = None,
+        journal_file_bytes: int = 4096,
     ) -> None:
         mix = Mix(
             brokers=brokers,
@@ -50,6 +51,7 @@ class Stage:
             min_insync=min_insync,
             producers=0,
             consumers=0,
+            journal_file_bytes=journal_file_bytes,
             compaction=compaction,
         )
         self.world = World(seed, mix)

@@ -5,10 +5,14 @@ The checkers of the simulator watch throughout; what is asserted here is what th
 """
 
 import pytest
+from model.mutants import MUTANTS as STORAGE_MUTANTS
 from sim.checkers import BrokenPromiseError
 from sim.mutants import (
     ANY_SESSION,
     MATCH_STAYS,
+    NO_DIGESTS,
+    NO_LISTS,
+    UNINTRODUCED,
     UNSAFE_CHANGE,
     VOTES_AT_ONCE,
     VOTES_IN_A_LEASE,
@@ -256,8 +260,47 @@ def test_a_crash_at_any_moment_of_a_creation_forgets_no_topic(operations: int) -
     stage.settle()
 
 
-@pytest.mark.parametrize("operations", range(0, 30, 5))
+@pytest.mark.parametrize("operations", range(9))
 def test_files_are_used_again_on_the_strength_of_durable_facts_only(operations: int) -> None:
+    """The oldest file is needed for a log that is dropped, in a turn that goes on in the next file."""
+    stage = Stage(1, replicas=1, journal_file_bytes=1024)
+    (broker,) = stage.brokers
+    dropped = stage.topic
+    while broker.store._journal.next_number < 10:
+        stage.produce_all(5)  # The journal has room for eight: by now it goes round.
+    stage.produce_all(5)
+    stage.topic = stage.create("other")
+    stage.until(lambda: stage._leaders() != [])
+    broker.kill()
+    broker.boot()  # What the broker knows of itself is in the newest file now.
+    stage.until(lambda: stage._leaders() != [])
+    journal = broker.store._journal
+    while journal.position < 600:
+        stage.produce_all(1)
+    assert [*journal.files[0].needed_by] == [broker.watched[dropped.name].log.uid]
+    number = journal.next_number
+    broker.crash_after(operations)
+    stage.world.metadata.delete(dropped)
+    broker.arrive(stage.world.metadata.tell, broker)
+    stage.produce(broker, 4)
+    stage.until(lambda: not broker.is_up)
+    assert operations < 2 or journal.next_number > number
+    broker.cure()
+    assert not stage.reached["rotten journal"], "a file was used again that is needed still"
+    stage.until(lambda: stage._leaders() != [])
+    stage.produce_all(5)
+    stage.settle()
+
+
+@pytest.mark.parametrize("operations", range(2, 7))
+def test_a_file_that_is_used_again_too_soon_would_be_noticed(operations: int) -> None:
+    is_broken, _ = STORAGE_MUTANTS["retire_on_undurable"]
+    with is_broken(), pytest.raises(AssertionError, match="a file was used again"):
+        test_files_are_used_again_on_the_strength_of_durable_facts_only(operations)
+
+
+@pytest.mark.parametrize("operations", range(0, 30, 5))
+def test_a_crash_amid_deletions_and_creations_is_survived(operations: int) -> None:
     stage = Stage(seed=operations)
     metadata = stage.world.metadata
     for index in range(4):
@@ -301,6 +344,36 @@ def test_a_leader_that_restarts_within_a_heartbeat_is_noticed() -> None:
     assert took < 3000
     stage.produce_all(5)
     stage.settle()
+
+
+@pytest.mark.parametrize("patches", [(), UNINTRODUCED])
+def test_a_leader_that_restarts_and_does_not_stand_is_noticed(patches: tuple[Patch, ...]) -> None:
+    """Nobody is told that it went, its links seem never to have ended, and it asks for no vote: it does
+    not know yet that it has the topic. Only what it says of itself tells the others: the list with which
+    a session begins, and if that says nothing the digests."""
+    with broken(patches):
+        stage = Stage()
+        stage.produce_all(5)
+        stage.until(lambda: all(broker.holds(stage.topic) for broker in stage.brokers))
+        leader = stage.leader
+        others = stage.others(leader)
+        topic = stage.world.metadata.topics.pop("topic")
+        leader.power_cut()
+        leader.boot()
+        stage.run(3000)
+        assert leader.is_up
+        assert not leader.holds(topic)
+        assert any(broker.leads(topic) for broker in others), "nobody noticed"
+        stage.world.metadata.topics["topic"] = topic
+        stage.world.metadata.tell_all()
+        stage.produce_all(5)
+        stage.settle()
+
+
+@pytest.mark.parametrize("patches", [NO_LISTS, UNINTRODUCED + NO_DIGESTS])
+def test_a_leader_whose_restart_nobody_minds_would_be_noticed(patches: tuple[Patch, ...]) -> None:
+    with broken(patches), pytest.raises(AssertionError, match="nobody noticed"):
+        test_a_leader_that_restarts_and_does_not_stand_is_noticed(())
 
 
 def test_a_voter_that_comes_lets_no_acknowledgement_out_early() -> None:
@@ -440,17 +513,17 @@ def test_frames_of_a_former_life_count_for_nothing() -> None:
     follower.power_cut()
     follower.boot()
     stage.until(lambda: progress.session > old)
-    assert progress.match == NOTHING
+    assert progress.match == NOTHING, "a former life counts still"
     for session, frame in kept:
         if session == old:
             leader.receive(follower.number, session, frame)
-    assert progress.match == NOTHING
+    assert progress.match == NOTHING, "a former life counts again"
     stage.settle()
 
 
-@pytest.mark.parametrize("patches", [ANY_SESSION, MATCH_STAYS])
-def test_frames_of_a_former_life_would_be_noticed(patches: tuple[Patch, ...]) -> None:
-    with broken(patches), pytest.raises(AssertionError):
+@pytest.mark.parametrize(("patches", "finding"), [(ANY_SESSION, "again"), (MATCH_STAYS, "still")])
+def test_frames_of_a_former_life_would_be_noticed(patches: tuple[Patch, ...], finding: str) -> None:
+    with broken(patches), pytest.raises(AssertionError, match=f"a former life counts {finding}"):
         test_frames_of_a_former_life_count_for_nothing()
 
 
