@@ -248,6 +248,72 @@ def test_an_uncommitted_change_of_voters_rolls_back() -> None:
 
 @pytest.mark.parametrize("operations", range(0, 24, 3))
 def test_a_crash_at_any_moment_of_a_creation_forgets_no_topic(operations: int) -> None:
+    """The journal went round: the topic that was there is in its own files, and nowhere else."""
+    stage = Stage(seed=operations, journal_file_bytes=1024)
+    first, acknowledged = stage.topic, []
+    while min(broker.store._journal.next_number for broker in stage.brokers) < 12:
+        acknowledged += stage.produce_all(5)
+    stage.topic = stage.create("other")
+    for broker in stage.brokers:
+        broker.crash_after(operations + broker.number)
+    stage.run(3000)
+    assert stage.reached["power lost in a write"] > 0
+    for broker in stage.brokers:
+        broker.cure()
+    assert not stage.reached["damaged at start"], "files lack what was flushed"
+    stage.until(lambda: stage._leaders() != [])
+    stage.produce_all(3)
+    stage.topic = first
+    stage.until(lambda: stage._leaders() != [])
+    stage.settle()
+    read = {entry.number for entry in stage.read(stage.leader)}
+    assert read >= {attempt.number for attempt in acknowledged}
+
+
+@pytest.mark.parametrize("name", ["flush_without_sync", "no_dirsync", "retire_unflushed"])
+@pytest.mark.parametrize("operations", [0, 12])
+def test_files_that_a_crash_takes_would_be_noticed(name: str, operations: int) -> None:
+    is_broken, _ = STORAGE_MUTANTS[name]
+    with is_broken(), pytest.raises(AssertionError, match="files lack what was flushed"):
+        test_a_crash_at_any_moment_of_a_creation_forgets_no_topic(operations)
+
+
+@pytest.mark.parametrize("operations", range(8))
+def test_a_crash_at_any_moment_of_a_cut_leaves_files_that_the_journal_knows(
+    operations: int,
+) -> None:
+    """Before the turn is durable files are only extended: what was flushed stays until then."""
+    stage = Stage(journal_file_bytes=1024)
+    stage.produce_all(5)
+    old = stage.leader
+    log = old.watched["topic"].log
+    stage.isolate(old)
+    while log.flushed_base <= 5:  # Far beyond what the next leader has.
+        stage.produce(old, 2, acks=1)
+        stage.run(5)
+    stage.await_leader(*stage.others(old))
+    stage.produce_all(3)
+    stage.until(lambda: not old.leads(stage.topic))
+    end = log.end_offset
+    stage.join(old)
+    stage.until(lambda: log.end_offset < end)
+    old.crash_after(operations)
+    stage.until(lambda: not old.is_up)
+    old.cure()
+    assert not stage.reached["damaged at start"], "files lack what was flushed"
+    stage.settle()
+    assert old.me not in stage.facts.damaged
+
+
+@pytest.mark.parametrize("operations", [1, 2, 6])
+def test_a_cut_that_comes_too_early_would_be_noticed(operations: int) -> None:
+    is_broken, _ = STORAGE_MUTANTS["early_cut"]
+    with is_broken(), pytest.raises(AssertionError, match="files lack what was flushed"):
+        test_a_crash_at_any_moment_of_a_cut_leaves_files_that_the_journal_knows(operations)
+
+
+@pytest.mark.parametrize("operations", range(0, 24, 3))
+def test_a_crash_at_any_moment_of_the_first_creation_is_survived(operations: int) -> None:
     stage = Stage(has_topic=False, seed=operations)
     stage.topic = stage.create("topic")
     for broker in stage.brokers:
