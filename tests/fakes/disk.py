@@ -5,11 +5,16 @@ any prefix of the writes to it, the size any of the sizes since the sync, and un
 unsynced directory operations. `kill` is the end of the process only: the page cache stays. A
 `budget` of operations ends in `Crash`, so a crash may hit anywhere. On top: bit flips, a full
 disk, syncs that fail.
+
+A sync that fails is as on Linux: it says so once. Of what it had to write the disk has any part, and
+the pages count as clean: they are shown as if nothing had happened, but no later sync writes them, and
+`forget_cache` brings up what the disk has. Only the file's size is still to be written.
 """
 
 import errno
 import random
 from collections.abc import Sequence
+from typing import NoReturn
 from uuid import UUID
 
 Buffer = bytes | bytearray | memoryview
@@ -29,6 +34,8 @@ class Inode:
         self.ops: list[tuple[int, bytes | None]] = []
         """(position, bytes) of writes, (size, None) of cuts, since the last sync."""
         self.reserved = 0
+        self.is_lying = False
+        """A sync failed: `now` may show what is neither synced nor in the operations since."""
 
     def do(self, op: tuple[int, bytes | None]) -> None:
         apply(self.now, op)
@@ -40,15 +47,42 @@ class Inode:
 
     def sync(self) -> None:
         if self.ops:
-            self.synced = bytearray(self.now)
+            self.synced = self._true() if self.is_lying else bytearray(self.now)
             self.ops.clear()
+
+    def fail(self, rng: random.Random) -> None:
+        """A sync failed."""
+        if self.ops:
+            self.synced = self._survivors(rng)
+            self.ops.clear()
+            if len(self.synced) != len(self.now):
+                self.ops.append((len(self.now), None))
+            self.is_lying = True
+
+    def forget(self) -> None:
+        """Clean pages are read from the disk again."""
+        if self.is_lying:
+            self.now = self._true()
+            self.is_lying = False
+
+    def _true(self) -> bytearray:
+        """What it would be if all operations were synced."""
+        found = bytearray(self.synced)
+        for op in self.ops:
+            apply(found, op)
+        return found
 
     def lose(self, rng: random.Random) -> None:
         """What a power cut leaves of it."""
         self.reserved = 0
-        if not self.ops:
-            self.now = bytearray(self.synced)
-            return
+        self.is_lying = False
+        if self.ops:
+            self.synced = self._survivors(rng)
+            self.ops.clear()
+        self.now = bytearray(self.synced)
+
+    def _survivors(self, rng: random.Random) -> bytearray:
+        """What the disk may have if the operations were not synced."""
         versions = [bytearray(self.synced)]
         for op in self.ops:
             version = bytearray(versions[-1])
@@ -66,9 +100,7 @@ class Inode:
             version = versions[-1] if mode < 0.2 else rng.choice(versions)
             sector = version[at : min(at + SECTOR, size)]
             out[at : at + len(sector)] = sector
-        self.synced = out
-        self.now = bytearray(out)
-        self.ops.clear()
+        return out
 
 
 def apply(buf: bytearray, op: tuple[int, bytes | None]) -> None:
@@ -169,14 +201,19 @@ class FakeFile:
     def start_sync(self, position: int = 0, length: int = 0, *, waits: bool = False) -> None:
         self._disk.tick()
         if self._disk.is_sync_failing:
-            raise OSError(errno.EIO, "sync failed")
+            self._fail()
 
     def sync(self) -> None:
-        self._disk.before_sync()
+        if self._disk.before_sync():
+            self._fail()
         self.inode.sync()
 
+    def _fail(self) -> NoReturn:
+        self.inode.fail(self._disk.rng)
+        raise OSError(errno.EIO, "sync failed")
+
     def forget_cache(self) -> None:
-        return
+        self.inode.forget()
 
     def is_cached(self, position: int, length: int) -> bool:
         return True
@@ -206,11 +243,11 @@ class FakeDisk:
             if self.budget < 0:
                 raise Crash
 
-    def before_sync(self) -> None:
+    def before_sync(self) -> bool:
+        """Whether it fails."""
         self.tick()
         self.sync_count += 1
-        if self.is_sync_failing:
-            raise OSError(errno.EIO, "sync failed")
+        return self.is_sync_failing
 
     def power_cut(self) -> None:
         """Unsynced sectors and directory operations survive at random."""
@@ -355,13 +392,21 @@ class FakeDisk:
         folder = self._node(name)
         if not isinstance(folder, Folder):
             raise FileNotFoundError(errno.ENOENT, "no such directory", name)
-        self.before_sync()
+        if self.before_sync():
+            raise OSError(
+                errno.EIO, "sync failed"
+            )  # Names are not pages: they are still to be written.
         self.pending = [entry for entry in self.pending if folder not in entry.folders]
 
     def sync_all(self) -> None:
-        self.before_sync()
+        is_failing = self.before_sync()
         for inode in self.inodes():
-            inode.sync()
+            if is_failing:
+                inode.fail(self.rng)
+            else:
+                inode.sync()
+        if is_failing:
+            raise OSError(errno.EIO, "sync failed")
         self.pending.clear()
 
     def free_bytes(self) -> int:
