@@ -10,13 +10,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from fakes.disk import FakeFile
 from model.world import FINDINGS, run
 
 from dmq.storage import cleaner, items, journal, recovery, replay
 from dmq.storage.cleaner import Cleaner, FlushJob
 from dmq.storage.image import Image
 from dmq.storage.journal import Journal
-from dmq.storage.log import Log
+from dmq.storage.log import LOGS, Log
 from dmq.storage.restore import Restorer
 from dmq.storage.store import Store
 from dmq.storage.turn import Turn
@@ -309,6 +310,17 @@ def _promised_early(original: Any) -> Any:
     return begin
 
 
+def _keeps(directory: str) -> Any:
+    def make(original: Any) -> Any:
+        def forget_cache(self: FakeFile) -> None:
+            if not self.name.startswith(f"{directory}/"):
+                original(self)
+
+        return forget_cache
+
+    return make
+
+
 MUTANTS: dict[str, tuple[Patch, int]] = {
     "trust_tail": (_method(Restorer, "restore", _trust_tail), 20),
     "early_cut": (_method(Turn, "__init__", _early), 20),
@@ -347,6 +359,8 @@ MUTANTS: dict[str, tuple[Patch, int]] = {
         _method(Log, "_is_reserved", lambda _: lambda *_args: True),
         100,
     ),
+    "cache_of_journal_stays": (_method(FakeFile, "forget_cache", _keeps(journal.DIRECTORY)), 20),
+    "cache_of_logs_stays": (_method(FakeFile, "forget_cache", _keeps(LOGS)), 250),
     "async_not_restated": (_method(Restorer, "_finish", _not_restated), 60),
     "swap_before_flush_is_noted": (_method(Cleaner, "_take", _flushed_at_once), 250),
     "swap_by_base": (_method(Restorer, "_finish_swaps", _swap_by_base), 150),
@@ -357,8 +371,9 @@ WORLDS: dict[str, dict[str, Any]] = {
     "retire_on_undurable": {"file_bytes": 1024},
     "swap_before_flush_is_noted": {"swap_rate": 0.4},
     "swap_by_base": {"swap_rate": 0.4},
+    "cache_of_logs_stays": {"failing_rate": 0.9},
 }
-"""Mutants that show soon only where the journal rolls, or compaction runs, all the time."""
+"""Mutants that show soon only where the journal rolls, compaction runs, or syncs fail, all the time."""
 
 
 def caught_after(name: str, count: int) -> tuple[int, str] | None:

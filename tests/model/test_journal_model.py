@@ -23,6 +23,8 @@ MUST_REACH = (
     "full",
     "closed",
     "async tail lost",
+    "sync failed",
+    "sync failed in recovery",
     "written beside the loop",
     "FlushJob",
     "RemoveJob",

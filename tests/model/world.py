@@ -2,9 +2,9 @@
 
 Runs the production storage code with tiny sizes. After every crash the recovered state must be
 the state after some turn t, durable <= t <= last begun, for all sync logs together: epoch, vote,
-marks, log start, end and every byte. An async log may have lost its tail after a power cut: what
-is left must be a prefix, no shorter than its last durable flush, and after a mere kill nothing
-that was written may be missing.
+marks, log start, end and every byte. An async log may have lost its tail after a power cut or a sync
+that failed: what is left must be a prefix, no shorter than its last durable flush, and after a mere
+kill nothing that was written may be missing.
 
 `run(seed)` raises `Wrong` with the seed's story; `python -m model good N` runs many.
 """
@@ -18,7 +18,7 @@ from uuid import UUID
 from crc32c import crc32c
 from fakes.disk import Crash, FakeDisk
 
-from dmq.errors import StorageError
+from dmq.errors import FatalStorageError, StorageError
 from dmq.records import HEADER, HEADER_SIZE, check_crc, filler, read_header, scan
 from dmq.storage import items
 from dmq.storage.cleaner import FlushJob, Job
@@ -135,7 +135,13 @@ def view_of(log: Log) -> tuple[object, ...]:
 class Run:
     """One seed: lives, crashes, recoveries."""
 
-    def __init__(self, seed: int, file_bytes: int, swap_rate: float | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        file_bytes: int,
+        swap_rate: float | None = None,
+        failing_rate: float | None = None,
+    ) -> None:
         self.settings = replace(
             SETTINGS, journal_bytes=8 * file_bytes, journal_file_bytes=file_bytes
         )
@@ -162,6 +168,13 @@ class Run:
             self.settings, late_bytes_min=random.Random(~seed).choice((1, 150, 1 << 20))
         )
         self.interval = self.rng.choice((1, 64, 300))
+        # Of dice of their own, too: syncs that fail, in a life and in the recovery that follows it.
+        self.sync_dice = random.Random(f"syncs of {seed}")
+        self.failing_rate = (
+            self.sync_dice.choice((0, 0.3, 0.6)) if failing_rate is None else failing_rate
+        )
+        self.has_failed = False
+        """A sync of this life or of the recovery after it: pages may look clean and be nowhere."""
         self.store: Store = self._open()
 
     # ---- one life
@@ -176,12 +189,24 @@ class Run:
         """Flushes whose notes go out with the next turn, and with the one under way."""
         self.noted: list[tuple[UUID, int]] = []
         self.disk.budget = self.rng.randint(0, self.rng.choice((60, 150, 600)))
+        is_failing = self.sync_dice.random() < self.failing_rate
+        fails_at = (
+            self.sync_dice.randrange(self.sync_dice.choice((10, steps))) if is_failing else -1
+        )
+        self.has_failed = False
         try:
-            for _ in range(steps):
+            for step in range(steps):
+                if step == fails_at:
+                    self.disk.is_sync_failing = True
                 self._step()
             self._end_in_order()
         except Crash:
             self.reached["crash"] += 1
+        except FatalStorageError:
+            if not self.disk.is_sync_failing:
+                raise
+            self.reached["sync failed"] += 1
+            self.has_failed = True
 
     def _end_in_order(self) -> None:
         while self.turn is not None or self.store.has_work():
@@ -448,11 +473,11 @@ class Run:
         file.cut(0)
         try:
             file.write_at(0, [raw])
+            file.sync()
+            self.disk.sync_dir(log.directory)
         except OSError:
             self.disk.unlink(name)
             return
-        file.sync()
-        self.disk.sync_dir(log.directory)
         log.replace_segments([s.base for s in old], len(raw), 1000)
         self.swapping[log.topic_id] = False
         self.swaps[log.topic_id] = (dict(zip(inside, left, strict=True)), stop)
@@ -471,6 +496,9 @@ class Run:
 
     def crash(self) -> bool:
         """True if it was the whole machine."""
+        if self.has_failed and self.sync_dice.random() < 0.7:
+            self.disk.kill()  # The process ended by itself.
+            return False
         if self.rng.random() < self.power_rate:
             self.disk.power_cut()
             return True
@@ -478,7 +506,9 @@ class Run:
         return False
 
     def recover(self, was_power: bool) -> None:
+        is_failing = self.disk.is_sync_failing and self.sync_dice.random() < 0.3
         for attempt in range(3):
+            self.disk.is_sync_failing = is_failing and attempt == 0
             try:
                 if attempt < 2 and self.rng.random() < 0.3:
                     self.disk.budget = self.rng.randint(0, 60)
@@ -488,7 +518,13 @@ class Run:
             except Crash:
                 self.reached["crash in recovery"] += 1
                 was_power = self.crash() or was_power
-        self._check(was_power)
+            except (OSError, StorageError):
+                if not self.disk.is_sync_failing:
+                    raise
+                self.reached["sync failed in recovery"] += 1
+                self.has_failed = True
+                self.disk.kill()
+        self._check(was_power or self.has_failed)
 
     def _open(self) -> Store:
         self.disk.capacity = None  # A start may need room: an unlink that came back, a lost block.
@@ -507,7 +543,7 @@ class Run:
             )
         return store
 
-    def _check(self, was_power: bool) -> None:
+    def _check(self, may_lose: bool) -> None:
         report = self.store.recovery
         if report.rotten or report.damaged:
             raise Wrong(f"a good disk is called bad: {report}")
@@ -528,13 +564,13 @@ class Run:
         if got.keys() != want.keys():
             raise Wrong(f"turn {turn}: logs {sorted(got)} instead of {sorted(want)}")
         for topic_id, log in got.items():
-            self._check_log(log, want[topic_id], self.shadows.get(topic_id), was_power)
+            self._check_log(log, want[topic_id], self.shadows.get(topic_id), may_lose)
         self._adopt(got)
         self.snapshots = {turn: {topic_id: s.view() for topic_id, s in self.shadows.items()}}
         self.durable_seq = turn
 
     def _check_log(
-        self, log: Log, want: tuple[object, ...], shadow: Shadow | None, was_power: bool
+        self, log: Log, want: tuple[object, ...], shadow: Shadow | None, may_lose: bool
     ) -> None:
         got = view_of(log)
         if not log.is_async:
@@ -560,9 +596,9 @@ class Run:
         every = (*w_data, *(b for b in shadow.batches if b[0] >= w_end))
         if data != every[: len(data)]:
             raise Wrong(f"{log}: not a prefix")
-        low = shadow.flushed_end if was_power else shadow.written_end
+        low = shadow.flushed_end if may_lose else shadow.written_end
         if end < min(low, shadow.end):
-            raise Wrong(f"{log}: async end {end}, promised {low}, power {was_power}")
+            raise Wrong(f"{log}: async end {end}, promised {low}, may lose {may_lose}")
         if end < shadow.end:
             self.reached["async tail lost"] += 1
 
@@ -609,10 +645,11 @@ def run(
     *,
     file_bytes: int = JOURNAL_FILE_BYTES,
     swap_rate: float | None = None,
+    failing_rate: float | None = None,
     steps: int = 120,
 ) -> Run:
     """One seed. Raises Wrong."""
-    world = Run(seed, file_bytes, swap_rate)
+    world = Run(seed, file_bytes, swap_rate, failing_rate)
     world.snapshots[world.store.seq] = {}
     for _ in range(CRASHES):
         world.life(steps)
