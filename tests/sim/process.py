@@ -23,6 +23,7 @@ from dmq.broker.multiraft.sending import SendSettings
 from dmq.broker.multiraft.turn import NodeSettings
 from dmq.errors import CorruptError, FatalStorageError, ProtocolError, StorageError
 from dmq.raft.settings import RaftSettings
+from dmq.storage import distrust
 from dmq.storage.cleaner import Job
 from dmq.storage.log import Log
 from dmq.storage.store import Store, StoreSettings
@@ -91,7 +92,16 @@ class Process(SimHost):
         except FatalStorageError as error:
             self.world.say(self, "stops:", error)
             self.world.reached["stopped by its disk"] += 1
+            self._distrust()
             self._end_by_accident(self.kill)
+
+    def _distrust(self) -> None:
+        """After a failed sync an async log may lack what it acknowledged out of the page cache."""
+        if distrust.is_noted(self.disk):
+            for topic in self.world.metadata.topics.values():
+                if topic.is_async and self.me in topic.facts.durable:
+                    topic.facts.shake(self.me)
+                    self.world.reached["sync of an async log failed"] += 1
 
     def _end_by_accident(self, end: Callable[[], None]) -> None:
         end()
@@ -159,6 +169,7 @@ class Process(SimHost):
                 self.world.say(self, "can't start:", error)
                 is_ill = disk.capacity is not None or disk.is_sync_failing
                 self._doubt(f"it can't start ({error})", is_ill)
+                self._distrust()
                 disk.kill()
                 disk.capacity, disk.is_sync_failing = None, False
                 return None

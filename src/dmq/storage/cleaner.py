@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from dmq.errors import FatalStorageError
-from dmq.storage import items
+from dmq.storage import distrust, items
 from dmq.storage.files import File, Files
 from dmq.storage.journal import Journal
 from dmq.storage.log import LOGS, Log
@@ -87,6 +87,7 @@ class FlushJob:
             for name in self._directories:
                 self._sync_directory(name)
         except OSError as error:
+            distrust.note(self._disk)
             raise FatalStorageError(f"flush failed: {error}") from error
 
     def _hand_over(self) -> None:

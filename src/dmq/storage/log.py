@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from dmq.errors import ErrorCode, FatalStorageError, KafkaError, StorageError
 from dmq.raft.marks import Marks
 from dmq.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD
-from dmq.storage import items, reading
+from dmq.storage import distrust, items, reading
 from dmq.storage.files import Buffer, Files
 from dmq.storage.items import BATCH_ITEM, Damage
 from dmq.storage.layout import (
@@ -102,6 +102,7 @@ class SwapJob:
         except FileNotFoundError:
             return  # The log was dropped or reset meanwhile.
         except OSError as error:
+            distrust.note(self._files)
             raise FatalStorageError(f"swap failed: {error}") from error
 
     def is_current(self) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dmq.errors import CorruptError, StorageError
-from dmq.storage import items, journal, meta
+from dmq.storage import distrust, items, journal, meta
 from dmq.storage.files import Files
 from dmq.storage.image import Image, Told
 from dmq.storage.journal import Journal
@@ -83,7 +83,8 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
         raise CorruptError(_refusal(report.rotten, directory))
     opened = replay.broker.item if replay.broker else None
     if isinstance(opened, items.Open):
-        report.is_same_boot = opened.boot_id == files.boot_id() != NIL_UUID
+        is_same_boot = opened.boot_id == files.boot_id() != NIL_UUID
+        report.is_same_boot = is_same_boot and not distrust.is_noted(files)
     logs = _restore(files, replay)
     if not report.is_clean:
         _put_aside(files, replay, {log.state.uid for log in logs})

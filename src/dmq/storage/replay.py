@@ -24,7 +24,7 @@ class Report:
     is_clean: bool = False
     """The last life ended in order."""
     is_same_boot: bool = False
-    """The page cache is that of the last life."""
+    """The page cache is that of the last life, and no sync failed in it."""
     logs: int = 0
     records: int = 0
     replayed_bytes: int = 0

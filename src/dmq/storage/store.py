@@ -16,7 +16,7 @@ from uuid import UUID
 
 from dmq.errors import StorageError
 from dmq.raft.marks import Marks
-from dmq.storage import items, journal, meta, recovery
+from dmq.storage import distrust, items, journal, meta, recovery
 from dmq.storage.cleaner import Cleaner, FlushJob, Job, Note, collect_all, is_current
 from dmq.storage.files import Files
 from dmq.storage.items import OWN_TIME, SegmentState
@@ -116,7 +116,9 @@ class Store:
             found = recovery.recover(files, settings, directory, accept_rotten=accept_rotten)
             store = cls(files, settings, found.meta, found)
             store._adopt(found, now)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError):
+                distrust.note(files)  # Of the syncs of a start, too.
             files.unlock()
             raise
         return store
@@ -145,6 +147,7 @@ class Store:
             meta.save(self._files, self._meta)  # From here on the old journal is nobody's.
             recovery.put_journal_aside(self._files, found)
         self.end_turn(turn, now)
+        distrust.forget(self._files)
         self._journal.keep_spares()
         self._quarantine.adopt(now)
         self._check_space(now)

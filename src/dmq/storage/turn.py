@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dmq.errors import FatalStorageError, StorageError
+from dmq.storage import distrust
 from dmq.storage.files import Buffer, File, Files
 from dmq.storage.journal import Body
 from dmq.types import Position
@@ -113,6 +114,7 @@ class Turn:
                 self._disk.sync_dir(name)
             self._file.sync()
         except OSError as error:
+            distrust.note(self._disk)
             raise FatalStorageError(f"journal sync failed: {error}") from error
 
     def _write_late(self) -> None:
