@@ -4,7 +4,7 @@
     looking    through all compacted logs, a slice per tick; the dirtiest is taken
     working    the compactor has the job
     swapping   its files take the places of the old ones, one after the other, each when the one
-               before is durable
+               before is durable, however long that takes and whatever the clock says
 
 Deterministic: `tick` gets the time. Never opens a record, never waits. The oldest segments are
 swapped first: a tombstone goes in the same swap as what it deletes, or in a later one, whenever a
@@ -36,8 +36,6 @@ SLICE = 200
 RETRY_MS = 60_000
 """How long a log rests that could not be compacted; the reason does not go away by itself, or only
 when a transaction ends."""
-SWAP_PATIENCE_MS = 60_000
-"""A turn that takes longer has stopped the broker: then the swap will not come any more."""
 
 Kept = tuple[Partition, TopicConfig]
 
@@ -83,7 +81,8 @@ class Compaction:
         self._swaps: list[Swap] = []
         """To be done, the next one last."""
         self._swapping: Swap | None = None
-        self._swapping_since = 0
+        self._swap_count = 0
+        """Of the log, before that one."""
 
     def tick(self, now: int, settings: BrokerConfig, everything: Callable[[], list[Kept]]) -> None:
         """One step; bounded work."""
@@ -135,6 +134,8 @@ class Compaction:
         found = partition.log
         if partition.is_retired or found.is_dropped or found.is_damaged or found.is_recovering:
             return False
+        if found.is_swapping:
+            return False  # The file of a swap must not be taken for one that nobody needs.
         until = self._failed.get(found.uid, now)
         if 0 < until - now <= RETRY_MS:
             return False
@@ -180,6 +181,7 @@ class Compaction:
 
     def _start(self, best: Best, settings: BrokerConfig, now: int) -> None:
         found, config, candidate = best.partition.log, best.config, best.candidate
+        self._remove_forgotten(found)
         sources = [
             Source(segment.base, segment.size, segment.max_timestamp)
             for segment in found.segments()[: candidate.taken]
@@ -204,6 +206,13 @@ class Compaction:
         self._has_answer = False
         self.stage = Stage.WORKING
         self._compactor.start(job, self._answered)
+
+    def _remove_forgotten(self, found: Log) -> None:
+        """Files of swaps that came to nothing when a broker stopped."""
+        for name in self._files.list(found.directory):
+            token = name.partition(".")[2].removesuffix(".swap")
+            if token.isdigit():
+                self._files.unlink(f"{found.directory}/{name}")
 
     def _answered(self, result: Result | None) -> None:
         self._result, self._has_answer = result, True
@@ -245,11 +254,15 @@ class Compaction:
         assert job is not None
         assert result is not None
         found = partition.log
-        if not self._is_whole(partition) or self._is_stuck(now):
+        if not self._is_whole(partition):
             self._discard(found, job)
             self._look_on(now)
-        elif self._swapping is not None and self._is_swapping(found, self._swapping):
+        elif found.is_swapping:
             return
+        elif self._came_to_nothing(found):
+            # Nothing that follows may count either.
+            self._discard(found, job)
+            self._look_on(now)
         elif self._swaps:
             self._swap(found, job, now)
         else:
@@ -268,9 +281,13 @@ class Compaction:
             partition.is_retired or found.is_dropped or found.is_damaged or found.life != self._life
         )
 
-    def _is_stuck(self, now: int) -> bool:
-        return self._swapping is not None and not (
-            0 <= now - self._swapping_since < SWAP_PATIENCE_MS
+    def _came_to_nothing(self, found: Log) -> bool:
+        """Whether the log did not take the last file, though it has what that was to replace."""
+        swap = self._swapping
+        return (
+            swap is not None
+            and found.swap_count == self._swap_count
+            and swap.bases[-1] >= _first_kept(found)
         )
 
     def _swap(self, found: Log, job: Job, now: int) -> None:
@@ -287,17 +304,8 @@ class Compaction:
             self._look_on(now)
             return
         self._swaps.pop()
-        self._swapping, self._swapping_since = swap, now
+        self._swapping, self._swap_count = swap, found.swap_count
         found.replace_segments(swap.bases, swap.size, swap.max_timestamp)
-
-    def _is_swapping(self, found: Log, swap: Swap) -> bool:
-        """Whether the new file still waits for its name: so does the turn for being durable."""
-        return any(
-            name.startswith(f"{swap.bases[0]:020d}.")
-            and name.endswith(".swap")
-            and not name.endswith("index.swap")
-            for name in self._files.list(found.directory)
-        )
 
     def _save_points(self) -> None:
         logs = self._store.logs

@@ -45,6 +45,7 @@ from dmq.storage.segment import walk
 
 KEY_BYTES = 200
 """What one key costs in memory: digest, offset and their place in a dict that grows by doubling."""
+_MADE = ("swap", "index.swap", "timeindex.swap")
 _DIGEST_BYTES = 16
 _CHUNK_BYTES = 1024 * 1024
 
@@ -73,9 +74,10 @@ def compact(files: Files, job: Job, progress: Progress) -> Result:
 
 
 def remove_leftovers(files: Files, directory: str) -> None:
-    """Files of a run that did not end; the caller knows that no SWAP of this log is under way."""
+    """Files of a run that did not end. Those with names of their own are the broker's: a SWAP may
+    speak of one."""
     for name in files.list(directory):
-        if name.endswith(".swap"):
+        if name.partition(".")[2] in _MADE:
             files.unlink(f"{directory}/{name}")
 
 

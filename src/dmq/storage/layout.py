@@ -124,6 +124,7 @@ class Layout:
         "gaps",
         "is_async",
         "is_recovering",
+        "is_swapping",
         "life",
         "partition",
         "readable_end",
@@ -170,6 +171,8 @@ class Layout:
         self.cut_count = 0
         self.swap_count = 0
         """Rises whenever a compacted file takes the place of others."""
+        self.is_swapping = False
+        """A compacted file was given, and neither has its place yet nor was it discarded."""
         self.life = 0
         """Rises with every reset: a flush of a former life says nothing about this one."""
         self.gaps: tuple[tuple[int, int], ...] = ()
@@ -186,9 +189,10 @@ class Layout:
     def reader(self, segment: Segment) -> SegmentReader:
         return SegmentReader(self._host.pool, segment, self.settings.index_interval_bytes)
 
-    def swap_name(self, base: int) -> str:
-        """Where compaction puts the file that is to replace the segment `base`."""
-        return f"{self.directory}/{base:020d}.swap"
+    def swap_name(self, base: int, kind: str = "") -> str:
+        """Where compaction puts the file that is to replace the segment `base`; with a kind, of the
+        index that goes with it; with a token, the name that the journal knows."""
+        return f"{self.directory}/{base:020d}.{kind}{'.' if kind else ''}swap"
 
     def salvage_name(self, base: int) -> str:
         """Where the good bytes of a damaged segment are put together."""
@@ -459,7 +463,7 @@ class Layout:
         new.suffix = f"{swap.token}.swap"
         kept = [s.base for s in self.segments_list]
         if not set(swap.bases) <= set(kept) or swap.bases[-1] >= self.flushed_base:
-            self._host.pool.files.unlink(new.name())  # Trimmed meanwhile, or cut.
+            self.discard_swap(swap)  # Trimmed meanwhile, or cut.
             return
         self.swap_count += 1
         turn.body.add(items.encode_swap(swap))
@@ -561,17 +565,29 @@ class Layout:
         if self._host.pool.files.exists(segment.name()):
             self._host.pool.get(segment).cut(size)
 
+    def discard_swap(self, swap: items.Swap) -> None:
+        """The journal does not speak of it, and will not."""
+        files = self._host.pool.files
+        for kind in ("", str(swap.token), "index", "timeindex"):
+            name = self.swap_name(swap.bases[0], kind)
+            if files.exists(name):
+                files.unlink(name)
+        self.is_swapping = False
+
     def _swap_files(self, old: list[Segment], new: Segment) -> None:
         pool = self._host.pool
-        for segment in old:
-            pool.unlink(segment)
+        pool.unlink_indexes(old[0])
+        # Before anything goes that it stands for.
         pool.files.rename(new.name(), new.name("log"))
+        for segment in old[1:]:
+            pool.unlink(segment)
         new.suffix = "log"
         for suffix in ("index", "timeindex"):
             if pool.files.exists(new.name(f"{suffix}.swap")):
                 pool.files.rename(new.name(f"{suffix}.swap"), new.name(suffix))
                 new.trusted_bytes = new.size
         self.directory_changed = True
+        self.is_swapping = False
 
     # ---- flushing
 

@@ -85,28 +85,31 @@ class SwapJob:
     """Gives the file that compaction made a name of its own, durably, before the journal speaks
     of it: a restart must not take the unfinished file of a later compaction for this one."""
 
-    __slots__ = ("_files", "life", "log", "swap")
+    __slots__ = ("_files", "is_named", "life", "log", "swap")
 
     def __init__(self, files: Files, log: "Log", swap: items.Swap) -> None:
         self._files = files
         self.log = log
         self.life = log.life
         self.swap = swap
+        self.is_named = False
 
     def run(self) -> None:
         """Raises FatalStorageError."""
-        old = self.log.swap_name(self.swap.bases[0])
+        log, base = self.log, self.swap.bases[0]
         try:
-            self._files.rename(old, f"{old.removesuffix('swap')}{self.swap.token}.swap")
-            self._files.sync_dir(self.log.directory)
+            self._files.rename(log.swap_name(base), log.swap_name(base, str(self.swap.token)))
+            self._files.sync_dir(log.directory)
         except FileNotFoundError:
-            return  # The log was dropped or reset meanwhile.
+            return  # The log was dropped meanwhile.
         except OSError as error:
             distrust.note(self._files)
             raise FatalStorageError(f"swap failed: {error}") from error
+        self.is_named = True
 
     def is_current(self) -> bool:
-        return not self.log.is_dropped and self.life == self.log.life
+        """Whether the journal may speak of it."""
+        return self.is_named and not self.log.is_dropped and self.life == self.log.life
 
 
 _SMALL_ITEM_BYTES = 256
@@ -324,6 +327,7 @@ class Log(Layout):
         """Stage: replaced by the empty log that begins at this mark (RESET)."""
         self.marks = Marks((base,))
         self.log_start = self._staged_end = log_start
+        self._discard_swaps()
         self._ops = []
         self._files_from = None
         self._has_cut = True
@@ -342,6 +346,8 @@ class Log(Layout):
         first = names.index(bases[0])
         assert names[first : first + len(bases)] == list(bases), (bases, names)
         assert bases[-1] < self.flushed_base, "not flushed"
+        assert not self.is_swapping
+        self.is_swapping = True
         swap = items.Swap(self.uid, self._host.seq, tuple(bases), size, max_timestamp)
         self._host.add_job(SwapJob(self._host.pool.files, self, swap))
 
@@ -351,8 +357,14 @@ class Log(Layout):
 
     def adopt(self, found: "Salvaged") -> None:
         """Stage: go on with what was salvaged of a damaged log, without the rest."""
-        self._ops = [op for op in self._ops if op[0] != SWAP]  # Their files are of damaged ones.
+        self._discard_swaps()  # Their files are of damaged ones.
         self._stage((ADOPT, found))
+
+    def _discard_swaps(self) -> None:
+        """Swaps that no turn has heard of."""
+        for swap in [op[1] for op in self._ops if op[0] == SWAP]:
+            self.discard_swap(swap)
+        self._ops = [op for op in self._ops if op[0] != SWAP]
 
     @property
     def may_salvage(self) -> bool:

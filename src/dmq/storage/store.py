@@ -405,8 +405,11 @@ class Store:
         """A job has run to its end."""
         if isinstance(job, FlushJob):
             self._cleaner.done(job)
-        elif isinstance(job, SwapJob) and job.is_current():
-            job.log.stage_swap(job.swap)
+        elif isinstance(job, SwapJob):
+            if job.is_current():
+                job.log.stage_swap(job.swap)
+            else:
+                job.log.discard_swap(job.swap)
         elif isinstance(job, SalvageJob):
             self._salvaged(job)
 

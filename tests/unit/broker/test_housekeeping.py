@@ -16,6 +16,7 @@ from dmq.broker.partition import Partition
 from dmq.config.settings import Settings
 from dmq.records import DELETE_HORIZON, Record, build_batch, iterate, scan
 from dmq.storage import compaction_points
+from dmq.storage.cleaner import Job as StoreJob
 from dmq.storage.compaction_job import Job
 from dmq.types import NIL_UUID
 
@@ -359,6 +360,89 @@ def test_a_point_is_not_saved_before_the_swap_is_durable(kept: Kept) -> None:
     broker.end(turn)
     kept.housekeeping.tick(broker.now)
     assert compaction_points.load(broker.disk)[partition.log.uid] == 2
+
+
+def swap_under_way(kept: Kept, partition: Partition) -> None:
+    """Compacted; the first new file has the name that the journal will know."""
+    broker = kept.broker
+    broker.store.request_flush(partition.log)
+    run_jobs(broker)
+    broker.turn()
+    for _ in range(20):
+        kept.housekeeping.tick(broker.now)
+    assert kept.housekeeping.stage is Stage.SWAPPING
+    run_jobs(broker)
+
+
+@pytest.mark.parametrize("step_ms", [-5, -HOUR, 60_000, 24 * HOUR])
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_a_clock_that_is_set_while_a_file_takes_its_place_takes_no_file_away(
+    kept: Kept, step_ms: int, is_begun: bool
+) -> None:
+    """A slow disk: either the turn that says SWAP is being synced, or a worker has the job."""
+    partition = compacted(kept)
+    for _ in range(4):
+        put(kept, partition, b"a", b"v")
+    broker = kept.broker
+    jobs: list[StoreJob] = []
+    if is_begun:
+        swap_under_way(kept, partition)
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(broker.store, "add_job", jobs.append)
+            swap_under_way(kept, partition)
+        assert jobs
+    turn = broker.begin()
+    job_count = len(kept.compactor.jobs)
+    for tick in range(20):
+        kept.housekeeping.tick(broker.now + step_ms + 50 * tick)
+    assert kept.housekeeping.stage is Stage.SWAPPING
+    assert len(kept.compactor.jobs) == job_count
+    if turn is not None:
+        broker.end(turn)
+    for job in jobs:
+        job.run()
+        broker.store.done(job)
+    kept.clean()
+    assert offsets(partition) == [2, 3]
+    broker.disk.power_cut()
+    after = kept_on(broker.disk).broker
+    assert not any(log.is_damaged for log in after.store.logs.values())
+    assert offsets(after.find("t")) == [2, 3]
+
+
+def test_a_swap_that_came_to_nothing_ends_the_round(kept: Kept) -> None:
+    """Half of what the first file stands for is trimmed when its turn comes. The tombstone in the
+    second one must not go without what it deletes."""
+    partition = compacted(kept, delete_retention_ms="0")
+    partition.log.configure(replace(partition.log.settings, segment_bytes=250))
+    values = ((b"x", b"1"), (b"a", b"2"), (b"x", b"3"), (b"a", None), (b"y", b"4"), (b"z", b"5"))
+    for key, value in values:
+        put(kept, partition, key, value)
+        partition.log.roll()
+    swap_under_way(kept, partition)
+    (result,) = [r for r in kept.compactor.results if r.uid == partition.log.uid]
+    assert len(result.swaps) > 1
+    assert result.swaps[0].bases[:2] == (0, 1)
+    partition.log.trim(1, partition.log.commit)
+    partition.log.stage_swap(partition.log._ops.pop(0)[1])  # Which the trim came before.
+    kept.broker.turn()
+    assert partition.log.segments()[0].base == 1
+    kept.housekeeping.tick(kept.broker.now)
+    assert kept.housekeeping.stage is not Stage.SWAPPING
+    assert partition.log.uid not in compaction_points.load(kept.broker.disk)
+    assert swap_files(kept, partition) == []
+
+
+def test_files_that_a_stop_left_before_the_journal_spoke_of_them_go(kept: Kept) -> None:
+    partition = compacted(kept)
+    for _ in range(4):
+        put(kept, partition, b"a", b"v")
+    name = f"{partition.log.directory}/{0:020d}.7.swap"
+    kept.broker.disk.open(name, create=True)
+    kept.clean()
+    assert offsets(partition) == [2, 3]
+    assert swap_files(kept, partition) == []
 
 
 def test_nothing_above_the_high_watermark_is_compacted(kept: Kept) -> None:

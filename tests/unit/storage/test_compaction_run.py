@@ -552,6 +552,16 @@ def test_leftovers_go(bench: Bench) -> None:
     assert bench.disk.list(NAME) == [f"{0:020d}.log"]
 
 
+@pytest.mark.parametrize("kind", ["20", "salvage"])
+def test_files_with_names_of_their_own_are_no_leftovers(bench: Bench, kind: str) -> None:
+    """The journal may speak of one already; who made it knows whether it is needed."""
+    bench.segment(bench.batch(A))
+    name = f"{0:020d}.{kind}.swap"
+    bench.disk.open(f"{NAME}/{name}", create=True).write_at(0, [b"new"])
+    bench.run()
+    assert name in bench.disk.list(NAME)
+
+
 def test_rotten_bytes_end_it(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(A))
     bench.disk.flip(f"{NAME}/{0:020d}.log", bench.sources[0].size - 3)
