@@ -462,14 +462,18 @@ class Layout:
         new = Segment(self.directory, SegmentState(swap.bases[0], swap.size, swap.max_timestamp))
         new.suffix = f"{swap.token}.swap"
         kept = [s.base for s in self.segments_list]
-        if not set(swap.bases) <= set(kept) or swap.bases[-1] >= self.flushed_base:
-            self.discard_swap(swap)  # Trimmed meanwhile, or cut.
+        is_there = set(swap.bases) <= set(kept) and swap.bases[-1] < self.flushed_base
+        if self.damage or not is_there:
+            # Trimmed meanwhile, or cut; or what is bad is spoken of by its place in the old files.
+            self.discard_swap(swap)
             return
         self.swap_count += 1
         turn.body.add(items.encode_swap(swap))
         at = kept.index(swap.bases[0])
         old = self.segments_list[at : at + len(swap.bases)]
         self.segments_list[at : at + len(old)] = [new]
+        for gone in old:
+            self.unsynced.pop(gone, None)  # As one is that was repaired.
         turn.after.append(partial(self._swap_files, old, new))
 
     def _begin_mode(self, turn: Turn, is_async: bool) -> None:

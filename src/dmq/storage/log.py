@@ -109,7 +109,8 @@ class SwapJob:
 
     def is_current(self) -> bool:
         """Whether the journal may speak of it."""
-        return self.is_named and not self.log.is_dropped and self.life == self.log.life
+        log = self.log
+        return self.is_named and not (log.is_dropped or log.is_damaged or self.life != log.life)
 
 
 _SMALL_ITEM_BYTES = 256

@@ -5,6 +5,7 @@ from fakes.batches import SMALL, batch, fill, make_disk, make_log, offsets, open
 from fakes.disk import FakeDisk
 
 from dmq.errors import StorageError
+from dmq.storage.items import Damage
 from dmq.storage.log import Log, SwapJob
 from dmq.storage.store import Store
 from dmq.types import Mark
@@ -100,6 +101,24 @@ def test_nothing_goes_before_what_stands_for_it_is_in_its_place(store: Store, lo
         store.end_turn(begun, 0)
     logs = [name for name in disk.list(log.directory) if name.endswith(".log")]
     assert logs == [f"{base:020d}.log" for base in range(4)]
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_log_that_is_damaged_meanwhile_keeps_its_files(
+    store: Store, log: Log, is_staged: bool
+) -> None:
+    """What is bad is known by its place in the old files: a repair would write there into the new."""
+    job = swap(store, log)
+    job.run()
+    if is_staged:
+        store.done(job)
+    log.damage = (Damage(1, 0, log.segments_list[1].size),)
+    store.note_damaged(log)
+    if not is_staged:
+        store.done(job)
+    turn(store)
+    assert [segment.base for segment in log.segments()] == [0, 1, 2, 3]
+    assert swap_files(store, log) == []
 
 
 @pytest.mark.parametrize("comes", ["before the job", "before its end", "staged"])
