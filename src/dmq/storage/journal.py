@@ -308,6 +308,18 @@ def read_header(buf: Buffer, position: int, number: int, salt: int) -> tuple[Pla
     return Place(number, position + HEADER_SIZE, length, seq, durable, oldest, flags), crc
 
 
+def first_number(file: File, salt: int) -> int:
+    """The file number in the header that the file begins with, whatever its name is now; 0: none."""
+    raw = file.read_at(0, HEADER_SIZE)
+    if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
+        return 0
+    (header_crc,) = _CRC.unpack_from(raw, _HEADER.size)
+    if crc32c(raw[: _HEADER.size], salt) != header_crc:
+        return 0
+    number: int = _HEADER.unpack_from(raw)[3]
+    return number
+
+
 def is_body_good(body: Buffer, number: int, seq: int, crc: int, salt: int) -> bool:
     return bool(crc32c(body, crc32c(_SEED.pack(number, seq), salt)) == crc)
 

@@ -209,12 +209,23 @@ def _spares(files: Files, sizes: Sizes, replay: Replay) -> list[str]:
     return kept
 
 
+def _next_number(files: Files, salt: int, replay: Replay) -> int:
+    """One that no file ever had, as far as bytes tell. A loss of power can undo a file's last name and
+    keep the record that it began with: under that number again, the record would count."""
+    number = replay.next_number
+    for name in replay.spares:
+        file = files.open(name)
+        file.forget_cache()
+        number = max(number, journal.first_number(file, salt) + 1)
+    return number
+
+
 def _journal(files: Files, sizes: Sizes, salt: int, replay: Replay) -> Journal:
     if sizes.journal_bytes < 4 * sizes.journal_file_bytes:
         raise StorageError("the journal must have room for four of its files")
     writer = Journal(files, sizes.journal_file_bytes, sizes.journal_bytes, salt)
     writer.seq = writer.durable_seq = replay.report.last_seq
-    writer.next_number = replay.next_number
+    writer.next_number = _next_number(files, salt, replay)
     writer.files = replay.files
     writer.spares = _spares(files, sizes, replay)
     if replay.report.is_clean and replay.last is not None:

@@ -14,7 +14,7 @@ from fakes.batches import (
     run_jobs,
     turn,
 )
-from fakes.disk import FakeDisk, FakeFile
+from fakes.disk import Crash, FakeDisk, FakeFile
 
 from dmq.errors import CorruptError, StorageError
 from dmq.records import scan
@@ -23,6 +23,7 @@ from dmq.storage.items import Damage
 from dmq.storage.journal import HEADER_SIZE, Body, Journal, Place
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.store import Store
+from dmq.storage.turn import Turn
 from dmq.types import Mark, Position, Voter
 
 SALT = journal.salt_of(UUID(int=5))
@@ -510,6 +511,46 @@ def test_a_file_that_is_longer_than_a_rotten_journal_knows(kind: str) -> None:
     left = [0, *range(second, 12)] if kind == "grown" else [*range(12)]
     assert offsets(found) == left
     assert disk.open(name).size() == len(made if kind == "grown" else whole)
+
+
+def lose_all_but(disk: FakeDisk, *kept: str) -> None:
+    """A loss of power that takes all that it can, but the bytes of these files."""
+    for name in kept:
+        disk.open(name).inode.sync()
+    for entry in reversed(disk.pending):
+        entry.undo()
+    disk.pending.clear()
+    for inode in disk.inodes():
+        inode.now, inode.ops = bytearray(inode.synced), []
+    disk.kill()
+
+
+def test_a_turn_that_did_not_happen_does_not_come_back_with_the_number_of_its_file() -> None:
+    """It was the first in its file. Power was lost when its bytes were on disk and the file's name was
+    not; and once more when the file had that name again and the next life's first record was not there.
+    """
+    disk, store = lived(3)
+    (log,) = store.logs.values()
+    store._journal.position = store._journal._file_bytes
+    store._journal.add_spare()
+    disk.sync_dir(journal.DIRECTORY)
+    log.set_hard(99, None)
+    assert store.begin_turn(0) is not None
+    number = store._journal.files[-1].number
+    lose_all_but(disk, journal.file_name(number))
+    assert not disk.exists(journal.file_name(number))
+
+    def crash(begun: Turn) -> None:
+        disk.sync_dir(journal.DIRECTORY)
+        raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Turn, "sync", crash)
+        with pytest.raises(Crash):
+            open_store(disk)
+    lose_all_but(disk)
+    again = open_store(disk)
+    assert [log.epoch for log in again.logs.values()] == [3]
 
 
 @pytest.mark.parametrize("turns", range(20, 60))
