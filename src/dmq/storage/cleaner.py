@@ -132,6 +132,10 @@ class Cleaner:
         """Whether a flush was asked for that has not begun yet."""
         return log in self._requested
 
+    def is_flushing(self, log: Log) -> bool:
+        """Whether what the log does not call unsynced any more may not be on disk yet."""
+        return self._running is not None and any(n.log is log for n in self._running.notes)
+
     def forget(self, log: Log) -> None:
         self._due.pop(log, None)
         self._requested.pop(log, None)

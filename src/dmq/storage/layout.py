@@ -520,6 +520,7 @@ class Layout:
         self.safe_end = self._begun.end_offset
         self.flushed_base = self.segments_list[-1].base
         self.life += 1
+        turn.sync_first[LOGS] = None  # The folder too may have been made anew.
         turn.sync_first[self.directory] = None
         turn.body.add(items.encode_state(self.snapshot(items.OWN_TIME)))
         turn.facts.append(Fact(self.uid, items.OWN_TIME))

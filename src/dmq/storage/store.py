@@ -272,9 +272,12 @@ class Store:
     def salvage(self, log: Log, on_failed: Callable[[OSError], None]) -> None:
         """Put the good bytes of a damaged log together, give up the rest; between turns.
 
-        Takes a while: it is done when the log is not damaged any more. May be asked for again.
+        Takes a while: it is done when the log is not damaged any more. May be asked for again, and
+        must be if a flush is under way: what that has taken is not on disk before its end.
         """
         assert self._turn is None
+        if self._cleaner.is_flushing(log):
+            return
         if log not in self._salvaging and log.may_salvage:
             self._salvaging[log] = on_failed
             self.add_job(SalvageJob(self._files, log))
