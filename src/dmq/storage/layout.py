@@ -504,6 +504,7 @@ class Layout:
         """
         files = self._host.pool.files
         is_fit = found.life == self.life and found.cut_count == self.cut_count
+        is_fit = is_fit and found.damage == self.damage  # Else others have sent what was missing.
         is_fit = is_fit and all(segment in found.synced for segment in self.unsynced)
         for old, state in found.files:
             if not is_fit or old not in self.segments_list:

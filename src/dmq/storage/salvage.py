@@ -16,7 +16,7 @@ from typing import NamedTuple
 from dmq.raft.marks import Marks
 from dmq.records import HEADER_SIZE, MAGIC, check_crc, filler, read_header
 from dmq.storage.files import Buffer, File, Files
-from dmq.storage.items import SegmentState
+from dmq.storage.items import Damage, SegmentState
 from dmq.storage.log import Log
 from dmq.storage.segment import BadBatchError, Segment
 
@@ -46,6 +46,7 @@ class Salvaged(NamedTuple):
 
     life: int
     cut_count: int
+    damage: tuple[Damage, ...]
     synced: frozenset[Segment]
     """All that the log had unsynced, and does not need any more."""
     files: tuple[tuple[Segment, SegmentState], ...]
@@ -60,9 +61,9 @@ class SalvageJob:
     def __init__(self, files: Files, log: Log) -> None:
         self._files = files
         self.log = log
-        self._life, self._cut_count = log.life, log.cut_count
+        self._life, self._cut_count, self._damage = log.life, log.cut_count, log.damage
         self._marks, self._log_start = log.marks, log.log_start
-        damaged = {damage.segment for damage in log.damage}
+        damaged = {damage.segment for damage in self._damage}
         segments = log.segments_list
         ends = [*(segment.base for segment in segments[1:]), log.end_offset]
         self._damaged = [
@@ -98,7 +99,7 @@ class SalvageJob:
                 if stop > self._log_start
             ]
         done = frozenset((*self._unsynced, *(segment for segment, _ in self._damaged)))
-        return Salvaged(self._life, self._cut_count, done, tuple(made), tuple(gaps))
+        return Salvaged(self._life, self._cut_count, self._damage, done, tuple(made), tuple(gaps))
 
 
 def _opened(log: Log, segments: list[Segment]) -> list[File]:

@@ -4,6 +4,7 @@ import pytest
 from fakes.batches import SMALL, fill, make_disk, make_log, offsets, open_store, turn
 from fakes.disk import FakeDisk
 
+from dmq.records import scan
 from dmq.storage.cleaner import FlushJob
 from dmq.storage.items import Damage
 from dmq.storage.log import Log, LogSettings
@@ -81,6 +82,28 @@ def test_it_is_salvaged_when_the_flush_has_ended() -> None:
     (found,) = Store.open(disk, SMALL, now=0).logs.values()
     assert not found.is_damaged
     assert offsets(found) == [*range(5)]
+
+
+def test_what_others_have_sent_meanwhile_is_not_given_up() -> None:
+    disk = make_disk()
+    store, log = made(disk)
+    flush(store, log)
+    damage(store, disk, log, 0)
+    flush(store, log)
+    store.salvage(log, fail)
+    (job,) = store.maintain(0)
+    job.run()
+    disk.flip(log.segments_list[0].name(), 3)  # As it was; see `Repair._finish`.
+    log.damage = ()
+    log.unsynced[log.segments_list[0]] = None
+    store.request_flush(log)
+    store.done(job)
+    turn(store)
+    assert log.gaps == ()
+    assert offsets(log) == [*range(5)]
+    data = b"".join(part.pread() for part in log.read(0, 1000, 5))
+    assert [header.record_count for _, header in scan(data)] == [1] * 5
+    assert not any(name.endswith(".swap") for name in disk.list(log.directory))
 
 
 @pytest.mark.parametrize("seed", range(5))
