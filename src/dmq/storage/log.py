@@ -329,7 +329,7 @@ class Log(Layout):
         self.marks = Marks((base,))
         self.log_start = self._staged_end = log_start
         self._discard_swaps()
-        self._ops = []
+        self._ops = [op for op in self._ops if op[0] == MODE]  # Of the topic, not of its records.
         self._files_from = None
         self._has_cut = True
         self.stable_end = self._staged_cut = Position(-1, 0, log_start)

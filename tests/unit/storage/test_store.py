@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from fakes.batches import (
     SMALL,
+    VOTERS,
     batch,
     fill,
     make_disk,
@@ -22,7 +23,7 @@ from dmq.storage import journal
 from dmq.storage.files import OsFiles
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.store import Store, StoreSettings
-from dmq.types import Position, Voter
+from dmq.types import Mark, Position, Voter
 
 ASYNC = LogSettings(is_async=True, flush_ms=100, segment_bytes=1000)
 
@@ -491,6 +492,26 @@ def test_a_change_to_sync_waits_for_a_flush_of_its_own() -> None:
     assert not log.is_async
     (found,) = restarted(store, power=True).logs.values()
     assert offsets(found) == [*range(10)]
+
+
+@pytest.mark.parametrize("to_async", [False, True])
+def test_a_change_of_mode_outlives_a_reset_before_its_turn(to_async: bool) -> None:
+    store = open_store(make_disk())
+    log = make_log(store, LogSettings(is_async=not to_async))
+    other = make_log(store, partition=1)
+    fill(store, log, 3)
+    log.configure(LogSettings(is_async=to_async))
+    if not to_async:
+        other.append(batch(0))
+        store._turn_bytes_max = 10  # The turn that notes the flush has no room for the change.
+        run_jobs(store)
+    assert log.is_async is not to_async
+    log.reset(Mark(3, 0, 50, VOTERS, 50), 50)
+    turn(store)
+    assert log.is_async is to_async
+    found = next(x for x in restarted(store).logs.values() if x.uid == log.uid)
+    assert found.is_async is to_async
+    assert found.log_start == 50
 
 
 def test_a_change_to_async_is_remembered() -> None:
