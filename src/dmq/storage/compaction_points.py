@@ -5,7 +5,8 @@
 Derived, never truth, and not synced: if it is absent or bad, everything counts as dirty and is
 cleaned once more. It must not run ahead of the files, though: a point is saved only when the swaps
 that it stands for are durable, and a log that begins again takes the file away, for of what it is
-sent nothing is clean. Whether that came in time nobody knows after a crash: then no point counts.
+sent nothing is clean. Whether that came in time nobody knows after a crash: then no point counts; an
+orderly end syncs the directory.
 Called by the broker's housekeeping and by logs.
 """
 

@@ -457,6 +457,7 @@ class Store:
                 save_index(self._files, segment, is_closed=segment is not log.segments_list[-1])
         job = FlushJob(self._files)
         collect_all(job, logs)
+        job.add_directory(".")  # After an orderly end clean points count: none may come back.
         job.run()
         self._write_close(now, logs)
         self._files.unlock()

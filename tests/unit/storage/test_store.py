@@ -19,7 +19,7 @@ from fakes.batches import (
 from fakes.disk import FakeDisk
 
 from dmq.errors import CorruptError, FatalStorageError, StorageError
-from dmq.storage import journal
+from dmq.storage import compaction_points, journal
 from dmq.storage.files import OsFiles
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.store import Store, StoreSettings
@@ -603,6 +603,23 @@ def test_close_writes_what_is_staged() -> None:
     again = open_store(disk)
     assert [offsets(log) for log in again.logs.values()] == [[0], [0, 1, 2]]
     assert [log.is_async for log in again.logs.values()] == [False, False]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_clean_points_of_a_log_that_began_again_do_not_come_back(seed: int) -> None:
+    disk = make_disk(seed)
+    store = open_store(disk)
+    log = make_log(store)
+    fill(store, log, 3)
+    compaction_points.save(disk, {log.uid: 2})
+    disk.sync_all()
+    log.reset(Mark(3, 0, 50, VOTERS, 50), 50)
+    turn(store)
+    store.close(0)
+    disk.power_cut()
+    again = open_store(disk)
+    assert again.recovery.is_clean
+    assert compaction_points.load(disk) == {}
 
 
 def test_settings_have_sane_defaults() -> None:
