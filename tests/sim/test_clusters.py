@@ -5,17 +5,16 @@ replayed, one line per event, with `python -m tests.sim --kind clusters --seed S
 """
 
 import pytest
+from sim.cluster.demands import KIND, check_clusters
 from sim.cluster.mutants import MUTANTS
 from sim.mutants import caught_after
 from sim.outcome import MANY, run_seed
-from sim.short_form import check_same_story, check_seeds, known_seeds
-
-KIND = "clusters"
+from sim.short_form import check_same_story, known_seeds
 
 
 @pytest.mark.timeout(900)
 def test_no_promise_of_a_cluster_is_broken() -> None:
-    check_seeds(KIND, MANY[KIND], chunk=2)
+    check_clusters(MANY[KIND], chunk=2)
 
 
 @pytest.mark.timeout(300)

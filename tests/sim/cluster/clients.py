@@ -1,51 +1,26 @@
-"""Clients of a simulated cluster: writers, and an operator who changes what exists and where it is.
+"""Clients of a simulated cluster: writers and readers.
 
 Each asks some broker that is up, as a client does which knows one address of several. What it is told is
-a promise (truths.py); without an answer nothing is known. Only partitions whose voters are well must
-withstand an operator: an unclean election of one whose majority is down may cost records, and is excused.
+a promise (truths.py); without an answer nothing is known.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sim import batches
 from sim.checkers import BrokenPromiseError
 from sim.cluster.truths import KnownTopic
 
-from dmq.broker.answer import Answer
-from dmq.broker.elections import PREFERRED
+from dmq.broker.fetching import FetchResult, FetchSpec
 from dmq.broker.multiraft.waiting import ALL
 from dmq.errors import DmqError, ErrorCode
-from dmq.machines.commands import (
-    AlterReassignments,
-    MorePartitions,
-    NewTopic,
-    Reassignment,
-    UnregisterBroker,
-)
-from dmq.raft.quorum import majority
 
 if TYPE_CHECKING:
     from sim.cluster.process import Member
     from sim.cluster.world import ClusterWorld
 
-UNCLEAN = 1
-OPERATIONS: dict[str, float] = {
-    "create": 2.0,
-    "delete": 0.7,
-    "add_partitions": 0.5,
-    "move": 3.0,
-    "call_off": 0.5,
-    "prefer": 1.0,
-    "elect_unclean": 1.5,
-    "take_producer_id": 1.0,
-    "add_broker": 0.3,
-    "retire_broker": 0.4,
-}
-TOPICS_MAX = 6
-BROKERS_MAX = 6
-BROKERS_MIN = 3
-RETIRE_EVERY_MS = 300
+FETCH_BYTES = 1500
+ANY_RACK = "anywhere"
+"""No broker is in it: a reader that names it may be served by followers, and is sent to none."""
 
 
 class Writer:
@@ -74,7 +49,7 @@ class Writer:
     def write(self, member: "Member", topic: KnownTopic, partition: int) -> None:
         """In the broker's process."""
         world = self._world
-        number = world.next_number()
+        number = world.truths.attempt(world.next_number(), topic, partition)
         try:
             found = member.service.find("", topic.topic_id, partition)
             append = found.append(memoryview(batches.make(number, 1, 0)), member.wall(), ALL)
@@ -90,224 +65,77 @@ class Writer:
         append.on_done = told
 
 
-class Operator:
-    """Does one thing after the other, whatever the state of the cluster."""
+class Reader:
+    """Reads every partition from the beginning, at its leader or, if it may, at any replica."""
 
-    def __init__(self, world: "ClusterWorld", every_ms: int) -> None:
+    def __init__(self, world: "ClusterWorld", every_ms: int, *, reads_followers: bool) -> None:
         self._world, self._every_ms = world, every_ms
-        self._names = list(OPERATIONS)
-        self._weights = [w * world.rng.choice((0.3, 1.0, 2.0)) for w in OPERATIONS.values()]
-        world.clock.after(every_ms, self._turn)
+        self._reads_followers = reads_followers
+        self._positions: dict[tuple[KnownTopic, int], int] = {}
+        world.clock.after(world.rng.randrange(every_ms), self._turn)
 
     def _turn(self) -> None:
         world = self._world
         if world.is_quiet:
             return
         world.clock.after(world.rng.randint(1, 2 * self._every_ms), self._turn)
-        member = world.any_serving()
-        if member is not None:
-            (name,) = world.rng.choices(self._names, self._weights)
-            world.operations += 1
-            member.arrive(getattr(self, f"_{name}"), member)
-
-    def _ask(self, answer: Answer[Any], what: str, then: Callable[[Any], None]) -> None:
-        def done(told: Answer[Any]) -> None:
-            try:
-                result = told.get()
-            except DmqError as error:
-                self._world.say(what, "failed:", error)
-                self._world.reached[f"{what.split()[0]} failed"] += 1
-            else:
-                then(result)
-
-        answer.on_done(done)
-
-    # ---- topics
-
-    def _create(self, member: "Member") -> None:
-        world = self._world
-        if len(world.truths.live) >= TOPICS_MAX:
+        member, topics = world.any_serving(), world.truths.live
+        if member is None or not topics:
             return
-        name, count = f"topic{world.next_number()}", world.rng.randint(1, 3)
-        factor = world.rng.choice((3, 3, 3, 2, 1))
-        new = NewTopic(name, world.new_id(), count, factor)
-
-        def created(results: list[Any]) -> None:
-            if results[0].error is None:
-                known = KnownTopic(name, new.topic_id, count)
-                world.truths.topics[name] = known
-                world.reached["topic created"] += 1
-                world.say("created", name)
-
-        self._ask(member.service.admin.create_topics([new]), f"create {name}", created)
-
-    def _delete(self, member: "Member") -> None:
-        live = self._world.truths.live
-        if len(live) < 3:
-            return
-        topic = self._world.rng.choice(live)
-        topic.may_go = True
-
-        def deleted(results: list[Any]) -> None:
-            if results[0].error is None:
-                topic.is_gone = True
-                self._world.reached["topic deleted"] += 1
-
-        answer = member.service.admin.delete_topics([(None, topic.topic_id)])
-        self._ask(answer, f"delete {topic.name}", deleted)
-
-    def _add_partitions(self, member: "Member") -> None:
-        live = self._world.truths.live
-        if not live:
-            return
-        topic = self._world.rng.choice(live)
-        count = topic.partitions + 1
-
-        def added(results: list[Any]) -> None:
-            if results[0].error is None:
-                topic.partitions = max(topic.partitions, count)
-                self._world.reached["partition added"] += 1
-
-        more = MorePartitions(topic.name, count)
-        answer = member.service.admin.create_partitions([more])
-        self._ask(answer, f"add to {topic.name}", added)
-
-    # ---- places
-
-    def _pick(self, member: "Member") -> tuple[KnownTopic, int] | None:
-        live = self._world.truths.live
-        if not live:
-            return None
-        topic = self._world.rng.choice(live)
-        return topic, self._world.rng.randrange(topic.partitions)
-
-    def _move(self, member: "Member") -> None:
-        picked = self._pick(member)
-        if picked is None:
-            return
-        rng, state = self._world.rng, member.parts.machine.state
-        nodes = [node for node, broker in sorted(state.brokers.items()) if not broker.is_leaving]
-        target = tuple(rng.sample(nodes, min(len(nodes), rng.choice((3, 3, 3, 2, 1)))))
-        self._reassign(member, picked, target)
-
-    def _call_off(self, member: "Member") -> None:
-        picked = self._pick(member)
-        if picked is not None:
-            self._reassign(member, picked, None)
-
-    def _reassign(
-        self, member: "Member", picked: tuple[KnownTopic, int], target: tuple[int, ...] | None
-    ) -> None:
-        topic, index = picked
-        change = Reassignment(topic.name, index, target)
-
-        def moved(results: list[Any]) -> None:
-            if results[0].error is None:
-                self._world.reached["move begun" if target else "move called off"] += 1
-
-        answer = member.service.submit(AlterReassignments((change,)))
-        self._ask(answer, f"move {topic.name}-{index} to {target}", moved)
-
-    # ---- leaders
-
-    def _prefer(self, member: "Member") -> None:
-        picked = self._pick(member)
-        if picked is None:
-            return
-        topic, index = picked
-
-        def elected(results: list[Any]) -> None:
-            self._world.reached["preferred elected"] += results[0].code is ErrorCode.NONE
-
-        answer = member.service.elect_leaders(PREFERRED, [(topic.name, index)], 2000)
-        self._ask(answer, f"prefer {topic.name}-{index}", elected)
-
-    def _elect_unclean(self, member: "Member") -> None:
-        picked = self._pick(member)
-        if picked is None:
-            return
-        topic, index = picked
-        world, faults = self._world, self._world.faults.count
-        is_well = self._are_well(topic, index)
-
-        def elected(results: list[Any]) -> None:
-            code = results[0].code
-            topic.elections[index] -= 1
-            world.say("unclean election of", topic.name, index, code.name)
-            if code is not ErrorCode.NONE:
-                return
-            if is_well and world.faults.count == faults and self._are_well(topic, index):
-                raise BrokenPromiseError(
-                    f"{topic.name}-{index} was given to one replica, though a majority was well"
-                )
-            topic.is_forfeited.add(index)
-            world.reached["unclean election"] += 1
-
-        topic.elections[index] += 1
-        if not is_well:
-            topic.is_forfeited.add(index)  # It may be done, whatever we are told.
-        answer = member.service.elect_leaders(UNCLEAN, [(topic.name, index)], 2000)
-        self._ask(answer, f"elect {topic.name}-{index}", elected)
-
-    def _are_well(self, topic: KnownTopic, index: int) -> bool:
-        """Whether every voter of the partition, as its leaders saw it, is up and can be heard."""
-        world = self._world
-        groups = [
-            replica.core
-            for member in world.members.values()
-            if member.is_up and (replica := member.parts.node.replica(topic.topic_id, index))
-        ]
-        newest = max(groups, key=lambda core: core.end, default=None)
-        if newest is None or not newest.voters:
-            return False
-        well = [voter for voter in newest.voters if world.is_well(voter.node)]
-        return len(well) >= majority(len(newest.voters)) + (len(newest.voters) > 2)
-
-    def _take_producer_id(self, member: "Member") -> None:
-        answer = member.service.next_producer_id()
-        self._ask(answer, "producer id", self._world.truths.given)
-
-    # ---- brokers
-
-    def _add_broker(self, member: "Member") -> None:
-        world = self._world
-        if len(world.staying) < BROKERS_MAX:
-            world.add_member().boot()
-            world.reached["broker added"] += 1
-
-    def _retire_broker(self, member: "Member") -> None:
-        world = self._world
-        if len(world.staying) > BROKERS_MIN and not world.retiring:
-            world.retiring = world.rng.choice([m.number for m in world.staying])
-            world.say("retire", world.retiring)
-            world.clock.after(0, self._retire)
-
-    def _retire(self) -> None:
-        """Move everything away and unregister, again and again until it is gone."""
-        world, node = self._world, self._world.retiring
-        if not node or world.members[node].has_left:
-            world.retiring = 0
-            return
-        world.clock.after(RETIRE_EVERY_MS, self._retire)
-        member = world.any_serving()
-        if member is not None:
-            member.arrive(self._move_away, member, node)
-
-    def _move_away(self, member: "Member", node: int) -> None:
-        state = member.parts.machine.state
-        others = [n for n, b in sorted(state.brokers.items()) if n != node and not b.is_leaving]
-        changes = []
-        for topic in state.topics.values():
-            for index, placed in enumerate(topic.partitions):
-                if node in placed.replicas:
-                    free = [n for n in others if n not in placed.replicas]
-                    stay = [n for n in placed.replicas if n != node]
-                    target = (*stay, *free[:1]) or tuple(others[:1])
-                    changes.append(Reassignment(topic.name, index, target))
-        if changes:
-            answer: Answer[Any] = member.service.submit(AlterReassignments(tuple(changes)))
-            self._ask(answer, f"empty {node}", lambda results: None)
+        topic = world.rng.choice(topics)
+        partition = world.rng.randrange(topic.partitions)
+        if not self._reads_followers:
+            leader = member.service.leadership.of(topic.topic_id, partition).leader
+            target = world.members.get(leader)
         else:
-            self._ask(
-                member.service.submit(UnregisterBroker(node)), f"retire {node}", lambda _: None
+            target = member
+        if target is not None and target.is_serving:
+            target.arrive(self.read, target, topic, partition)
+
+    def read(self, member: "Member", topic: KnownTopic, partition: int) -> FetchResult:
+        """In the broker's process: what it shows is judged now, whether or not it arrives."""
+        position = self._positions.get((topic, partition), 0)
+        spec = FetchSpec("", topic.topic_id, partition, position, FETCH_BYTES)
+        results: list[FetchResult] = []
+        member.service.fetcher.fetch(
+            [spec],
+            bytes_min=0,
+            bytes_max=FETCH_BYTES,
+            deadline=None,
+            on_done=results.extend,
+            rack=ANY_RACK if self._reads_followers else None,
+        )
+        self._judge(member, topic, partition, results[0])
+        return results[0]
+
+    def _judge(
+        self, member: "Member", topic: KnownTopic, partition: int, told: FetchResult
+    ) -> None:
+        world, position = self._world, told.spec.offset
+        if topic.may_lose(partition):
+            self._positions.pop((topic, partition), None)  # What was seen may be gone: begin again.
+        elif told.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise BrokenPromiseError(
+                f"{member} says that {topic.name}-{partition} ends before {position}, "
+                "up to where it was read"
             )
+        elif told.code is ErrorCode.NONE and told.records is not None:
+            raw = b"".join([piece.pread() for piece in told.records.slices])
+            entries = batches.parse(raw, may_be_cut=True)
+            world.truths.showed(topic, partition, position, entries, told.high_watermark)
+            self._positions[topic, partition] = entries[-1].end
+            is_leader = member.service.find("", topic.topic_id, partition).is_leader
+            world.reached["read at a leader" if is_leader else "read at a follower"] += 1
+
+    def read_to_the_end(self, member: "Member", topic: KnownTopic, partition: int) -> None:
+        """When all is settled: whoever has the partition shows all of it to who may read there."""
+        found = member.service.find("", topic.topic_id, partition)
+        if not (self._reads_followers or found.is_leader):
+            return
+        while (position := self._positions.get((topic, partition), 0)) < found.high_watermark:
+            told = self.read(member, topic, partition)
+            if self._positions.get((topic, partition), 0) <= position:
+                raise BrokenPromiseError(
+                    f"a reader of {topic.name}-{partition} at {member} stays at {position}, "
+                    f"before {found.high_watermark}: {told.code.name}"
+                )

@@ -12,7 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from sim.checkers import BrokenPromiseError
-from sim.cluster.clients import Operator, Writer
+from sim.cluster.clients import Reader, Writer
+from sim.cluster.operators import Operator
 from sim.cluster.process import Member, new_id_from
 from sim.cluster.truths import Truths
 from sim.network import Network, Weather
@@ -21,6 +22,7 @@ from sim.story import CALM, Story, no_collections
 from dmq.machines.state import ClusterState
 from dmq.machines.targets import group_target, metadata_voters
 from dmq.raft.quorum import majority
+from dmq.types import METADATA_TOPIC_ID
 
 FOUND_MS = 20_000
 LOAD_MS = 6_000
@@ -142,6 +144,7 @@ class ClusterWorld(Story):
         for _ in range(self.rng.choice((3, 3, 4, 5))):
             self.add_member()
         self.faults = Faults(self)
+        self._readers: list[Reader] = []
 
     # ---- what others need
 
@@ -240,6 +243,7 @@ class ClusterWorld(Story):
         begun = self.clock.now
         for _ in range(self.rng.randint(2, 4)):
             Writer(self, 20)
+        self._readers = [Reader(self, 60, reads_followers=follows) for follows in (False, True)]
         Operator(self, self.rng.choice((60, 120, 250)))
         self.faults.start()
         self.clock.run(begun + LOAD_MS)
@@ -265,7 +269,18 @@ class ClusterWorld(Story):
         else:
             raise BrokenPromiseError(f"liveness: not settled in {SETTLE_MS} ms: {problem}")
         self.reached["settled"] += 1
+        self._reckon()
+
+    def _reckon(self) -> None:
+        """Every promise is kept, and every reader gets to the end of what is judged."""
         self.truths.check(self.staying)
+        for topic, partition in self.truths.judged:
+            holders = [m for m in self.staying if m.parts.node.replica(topic.topic_id, partition)]
+            for reader in self._readers:
+                for member in self.rng.sample(holders, len(holders)):
+                    reader.read_to_the_end(member, topic, partition)
+        self.reached["record acknowledged"] += self.truths.acknowledged
+        self.reached["record judged"] += self.truths.judged_records
 
     def _unsettled(self) -> str:
         """What is not as it shall be; nothing: all is."""
@@ -296,6 +311,11 @@ class ClusterWorld(Story):
                 problem = self._unsettled_partition(state, topic.topic_id, index)
                 if problem:
                     return f"{topic.name}-{index}: {problem}"
+        for member in self.staying:
+            for replica in member.parts.node.replicas.values():
+                topic_id, index = replica.key
+                if topic_id != METADATA_TOPIC_ID and state.partition(topic_id, index) is None:
+                    return f"{member} keeps {replica.key}, which is no more"
         return ""
 
     def _unsettled_partition(self, state: ClusterState, topic_id: UUID, index: int) -> str:
