@@ -12,7 +12,9 @@ JUDGED_MIN = 0.5
 """Of the records that were acknowledged, so many must be in partitions that nobody was asked to delete
 or to give up."""
 MUST_REACH = (
+    "majority serves",
     "name used again",
+    "progress of a majority",
     "read at a follower",
     "read at a leader",
     "unclean election",

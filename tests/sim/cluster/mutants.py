@@ -10,10 +10,16 @@ from sim.mutants import Mutant
 from sim.outcome import Outcome, outcome_of
 from sim.swarm import Mix
 
+from dmq.broker import survivors
 from dmq.broker.controller import Controller
 from dmq.broker.host import MachineHost
 from dmq.broker.multiraft.replica import Replica
+from dmq.broker.partition import Partition
 from dmq.errors import ErrorCode
+from dmq.machines import cluster
+from dmq.machines.cluster import ClusterMachine
+from dmq.machines.commands import AllocateProducerIds, DeleteTopics
+from dmq.machines.machine import Outcome as Handled
 from dmq.machines.state import PartitionState
 from dmq.machines.targets import finished
 
@@ -59,6 +65,36 @@ def _finish_early(self: Controller) -> None:
                 self._say(("done", topic_id, index), done)
 
 
+Handler = Callable[[ClusterMachine, Any], Handled[Any]]
+_HANDLERS: dict[type, Handler] = dict(cluster._HANDLERS)
+
+
+def _but(command: type, changed: Handler) -> tuple[Any, str, Any]:
+    """The machine handles this command in another way."""
+    return cluster, "_HANDLERS", {**_HANDLERS, command: changed}
+
+
+def _no_record(machine: ClusterMachine, command: Any) -> Handled[Any]:
+    """The answer as it should be, and nothing that makes it true."""
+    return Handled(_HANDLERS[type(command)](machine, command).response, [])
+
+
+def _not_logged(machine: ClusterMachine, command: Any) -> Handled[Any]:
+    """The leader does it at once, and writes nothing down."""
+    handled = _HANDLERS[type(command)](machine, command)
+    for record in handled.records:
+        machine.apply(record)
+    return Handled(handled.response, [])
+
+
+def _read_all(self: Partition, offset: int, bytes_max: int, **how: Any) -> Any:
+    """Up to the end of what is in files."""
+    log = self.replica.log
+    if not log.log_start <= offset < log.stable_end.offset:
+        return []
+    return log.read(offset, bytes_max, log.stable_end.offset, whole_first_batch=True)
+
+
 MUTANTS: dict[str, ClusterMutant] = {
     "metadata_are_told_before_they_are_committed": ClusterMutant(
         "the machine's answer does not wait for the log",
@@ -78,5 +114,49 @@ MUTANTS: dict[str, ClusterMutant] = {
         ((PartitionState, "members", property(lambda self: self.replicas)),),
         _any,
         10,
+    ),
+    "producer_ids_are_given_out_twice": ClusterMutant(
+        "the machine forgets which producer ids it has given out",
+        (_but(AllocateProducerIds, _no_record),),
+        _any,
+        2,
+    ),
+    "deletions_are_forgotten": ClusterMutant(
+        "who deletes a topic is told that it is gone, and it stays",
+        (_but(DeleteTopics, _no_record),),
+        _any,
+        3,
+    ),
+    "topics_go_without_a_record": ClusterMutant(
+        "the metadata's leader forgets a topic that is deleted, and the log has nothing of it",
+        (_but(DeleteTopics, _not_logged),),
+        _any,
+        3,
+    ),
+    "orders_are_given_where_most_are_well": ClusterMutant(
+        "an operator's order is obeyed by a partition that can elect a leader by itself",
+        ((survivors, "can_elect", lambda accounts: False),),
+        _any,
+        12,
+    ),
+    "moves_never_end": ClusterMutant(
+        "nobody says that a move is done",
+        ((Controller, "_finish_moves", lambda self: None),),
+        _any,
+        3,
+    ),
+    "readers_see_what_is_not_committed": ClusterMutant(
+        "leaders and followers show all that they have",
+        (
+            (Partition, "read", _read_all),
+            (
+                Partition,
+                "high_watermark",
+                property(lambda self: self.replica.log.stable_end.offset),
+            ),
+        ),
+        _any,
+        5,
+        sync_ms=(20, 100),
     ),
 }

@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
 UNCLEAN = 1
 OPERATIONS: dict[str, float] = {
-    "create": 2.0,
-    "delete": 0.7,
+    "create": 3.0,
+    "delete": 1.0,
     "add_partitions": 0.5,
     "move": 3.0,
     "call_off": 0.5,
     "prefer": 1.0,
     "elect_unclean": 1.5,
-    "take_producer_id": 1.0,
+    "take_producer_id": 2.0,
     "add_broker": 0.3,
     "retire_broker": 0.4,
 }
-TOPICS_MAX = 6
-PASSING_MAX = 2
+TOPICS_MAX = 7
+PASSING_MAX = 3
 """So many of them, at most, may be deleted."""
 BROKERS_MAX = 6
 BROKERS_MIN = 3
@@ -289,7 +289,8 @@ class Operator:
             return
         world.clock.after(RETIRE_EVERY_MS, self._retire)
         member = world.any_serving()
-        if member is not None:
+        is_broken = any(other.is_kept_broken for other in world.members.values())
+        if member is not None and not is_broken:
             member.arrive(self._move_away, member, node)
 
     def _move_away(self, member: "Member", node: int) -> None:

@@ -116,6 +116,8 @@ class Member(SimHost):
         self.is_serving = False
         self.has_left = False
         """It was unregistered and has ended: for good."""
+        self.is_kept_broken = False
+        """Whatever was to mend it has no effect."""
         self.looked_at = -1
         """How much metadata it had applied when it was last compared with others."""
 
@@ -126,7 +128,7 @@ class Member(SimHost):
 
     def boot(self) -> None:
         """Start a process on this disk, if none runs."""
-        if self.is_running or self.has_left:
+        if self.is_running or self.has_left or self.is_kept_broken:
             return
         self.has_power = True
         self.life += 1
@@ -358,6 +360,10 @@ class Member(SimHost):
         """A new disk: its next process has another directory id."""
         self.kill()
         self.disk = make_disk(self.rng, self.number)
+
+    def resume(self) -> None:
+        if not self.is_kept_broken:
+            super().resume()
 
     def _wake(self) -> None:
         """Its timers wait with the rest."""

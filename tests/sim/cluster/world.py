@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sim.checkers import BrokenPromiseError
 from sim.cluster.clients import Reader, Writer
+from sim.cluster.majorities import MajorityOnly
 from sim.cluster.operators import Operator
 from sim.cluster.process import Member, new_id_from
 from sim.cluster.truths import Truths
@@ -229,6 +230,8 @@ class ClusterWorld(Story):
         with no_collections():
             self._found()
             self._load()
+            self.is_quiet = True
+            MajorityOnly(self).run()
             self._settle()
         return self
 
@@ -252,7 +255,6 @@ class ClusterWorld(Story):
 
     def _settle(self) -> None:
         """No fault is left: everything must become what the metadata say."""
-        self.is_quiet = True
         self.say("heal all")
         self.network.weather = CALM
         self.network.heal_all([*self.members])
