@@ -22,6 +22,7 @@ from dmq.machines.commands import AllocateProducerIds, DeleteTopics
 from dmq.machines.machine import Outcome as Handled
 from dmq.machines.state import PartitionState
 from dmq.machines.targets import finished
+from dmq.raft import leader
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,12 @@ MUTANTS: dict[str, ClusterMutant] = {
     "moves_never_end": ClusterMutant(
         "nobody says that a move is done",
         ((Controller, "_finish_moves", lambda self: None),),
+        _any,
+        3,
+    ),
+    "writes_wait_for_everybody": ClusterMutant(
+        "what one of the voters does not have is not committed",
+        ((leader, "majority_has", min),),
         _any,
         3,
     ),

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 CLUSTER = "simulated"
 TICK_MS = 50
 RETRY_MS = 100
+SILENCE_MAX_MS, SILENCE_LOOK_MS = 3000, 500
+"""As of the peer door: a session on which nothing was heard for so long is ended."""
 UNREGISTERED = ErrorCode.BROKER_ID_NOT_REGISTERED
 STORE = StoreSettings(journal_bytes=64 * 1024, journal_file_bytes=8 * 1024, quarantine_ms=300)
 
@@ -120,6 +122,8 @@ class Member(SimHost):
         """Whatever was to mend it has no effect."""
         self.looked_at = -1
         """How much metadata it had applied when it was last compared with others."""
+        self._heard: dict[int, tuple[int, int]] = {}
+        """By peer: the session, and when something was last heard on it."""
 
     def wall(self) -> int:
         return WALL_MS + self.world.clock.now
@@ -248,6 +252,7 @@ class Member(SimHost):
         self.driver.start()
         self.is_up = True
         self.world.network.start(self)
+        self.later(SILENCE_LOOK_MS, self._end_silent_sessions)
         if place is not None and place.broker_epoch >= 0:
             self.service.broker_epoch = place.broker_epoch
             self._await_registration()
@@ -354,6 +359,7 @@ class Member(SimHost):
         self.is_running = self.is_up = self.is_serving = self.is_paused = False
         self.life += 1
         self.looked_at = -1
+        self._heard = {}
         self._forget_process()
 
     def wipe(self) -> None:
@@ -375,6 +381,7 @@ class Member(SimHost):
 
     def _connected(self, peer: int, hello: Any, session: int) -> None:
         self.known[peer] = hello.me
+        self._heard[peer] = session, self.now
         try:
             self.driver.connected(hello, session)
         except ProtocolError as error:
@@ -382,6 +389,8 @@ class Member(SimHost):
         self.peers.connected(peer, session)
 
     def _closed(self, peer: int, session: int) -> None:
+        if self._heard.get(peer, (session,))[0] == session:
+            self._heard.pop(peer, None)
         if peer in self.known:
             self.driver.closed(self.known[peer], session)
             self.peers.closed(peer, session)
@@ -389,7 +398,17 @@ class Member(SimHost):
     def _refused(self, peer: int) -> None:
         self.driver.refused(self.known[peer])
 
+    def _end_silent_sessions(self) -> None:
+        """Whoever waits for an answer on one is told that none comes."""
+        self.later(SILENCE_LOOK_MS, self._end_silent_sessions)
+        for peer, (session, at) in [*self._heard.items()]:
+            if self.now - at > SILENCE_MAX_MS:
+                del self._heard[peer]
+                self.world.reached["silent session ended"] += 1
+                self.world.network.hang_up(self.number, peer, session)
+
     def _receive(self, peer: int, session: int, frame: Any) -> None:
+        self._heard[peer] = session, self.now
         if isinstance(frame, Note):
             self.peers.receive(peer, session, frame)
         else:
