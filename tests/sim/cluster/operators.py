@@ -25,6 +25,7 @@ from dmq.machines.commands import (
     UnregisterBroker,
 )
 from dmq.raft.quorum import majority
+from dmq.types import NO_LEADER
 
 if TYPE_CHECKING:
     from sim.cluster.process import Member
@@ -221,8 +222,22 @@ class Operator:
         answer = member.service.elect_leaders(PREFERRED, [(topic.name, index)], 2000)
         self._ask(answer, f"prefer {topic.name}-{index}", elected)
 
+    def _pick_leaderless(self, member: "Member") -> tuple[KnownTopic, int] | None:
+        """One of those that have no leader as far as this broker knows, mostly: for what else is an
+        order?"""
+        led_by = member.service.leadership.of
+        leaderless = [
+            (topic, index)
+            for topic in self._world.truths.live
+            for index in range(topic.partitions)
+            if led_by(topic.topic_id, index).leader == NO_LEADER
+        ]
+        if leaderless and self._world.rng.random() < 0.7:
+            return self._world.rng.choice(leaderless)
+        return self._pick(member)
+
     def _elect_unclean(self, member: "Member") -> None:
-        picked = self._pick(member)
+        picked = self._pick_leaderless(member)
         if picked is None:
             return
         topic, index = picked
