@@ -75,9 +75,9 @@ class MachineHost:
         self._timers = timers
         self._pending: deque[tuple[int, list[MachineRecord]]] = deque()
         """(end offset, records) that the leader applied before they were committed."""
+        self._announced = self.applied
+        """All that was committed below this offset was told."""
         self._was_leader = False
-        self._has_lost = False
-        """The log was cut below what was applied."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._readers: dict[_Reader, None] = {}
         replica.watch = self
@@ -87,16 +87,14 @@ class MachineHost:
     def moved(self) -> None:
         """The replica's commit point or role changed."""
         replica = self.replica
-        is_leader = replica.is_leader
-        if self._was_leader and not is_leader and self._pending:
-            self._has_lost = True  # They may be cut yet: show only what is committed.
+        was_leader, is_leader = self._was_leader, replica.is_leader
         self._was_leader = is_leader
-        if self._has_lost:
-            self._load_anew()
         if is_leader:
             self._apply_up_to(replica.log_end_offset)
-        self._announce(replica.high_watermark)
+        self._announce(replica.high_watermark)  # A step that deposes may commit as well.
         if not is_leader:
+            if was_leader and self._pending:
+                self._load_anew()  # The rest may be cut yet: show only what is committed.
             self._apply_up_to(replica.high_watermark)
             self._announce(replica.high_watermark)
             self._dismiss_readers()
@@ -112,12 +110,12 @@ class MachineHost:
     def _load_anew(self) -> None:
         """Back to what is committed. Those who wait for what is gone are told by the replica."""
         log.info("the cluster's metadata are read again, as far as they are committed")
-        self._has_lost = False
         self._pending.clear()
         self._reset()
         self.applied = self.replica.log_start_offset
         self._apply_up_to(min(self.replica.high_watermark, self.replica.log_end_offset))
-        self._pending.clear()  # All that is committed was announced before.
+        while self._pending and self._pending[0][0] <= self._announced:
+            self._pending.popleft()
 
     def _apply_up_to(self, end: int) -> None:
         """Apply what the log holds; it reads from the loop: at start and on followers.
@@ -194,7 +192,8 @@ class MachineHost:
         """Tell what was committed, in order."""
         pending = self._pending
         while pending and pending[0][0] <= high_watermark:
-            self._on_committed(pending.popleft()[1])
+            self._announced, records = pending.popleft()
+            self._on_committed(records)
 
     def when_applied(self, offset: int, callback: Callable[[], None]) -> None:
         """Call when all below `offset` is committed and applied here; at once if it is."""

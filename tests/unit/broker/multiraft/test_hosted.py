@@ -116,6 +116,38 @@ def test_a_deposed_leader_forgets_what_was_not_committed() -> None:
     assert lost.is_done
 
 
+def test_what_is_committed_in_the_step_that_deposes_a_leader_is_announced() -> None:
+    """It was elected before it heard that the former leader's last record is committed; its own lines
+    stall, and the first word of its successor says both."""
+    world = World(5)
+    old = world.elected()
+    hosts = Hosts(world)
+    hosts.put(old, b"before")
+    world.pass_time(300)
+    short, *rest = world.others(old)
+    hosts.put(old, b"last")
+    old.work()
+    world.deliver()
+    world.drops = lambda sender, to, frame: to == short.number
+    world.settle()
+    assert [hosts.announced[broker][-1] for broker in rest] == [b"last"] * 3
+    old.kill()
+
+    def stalls(sender: int, to: int, frame: object) -> bool:
+        has_successor = any(broker.replica.is_leader for broker in rest)
+        return short.replica.is_leader and short.number in (sender, to) and not has_successor
+
+    world.drops = stalls
+    world.until(lambda: short.replica.is_leader)
+    assert hosts.machines[short].seen == [b"before", b"last"]
+    assert hosts.announced[short] == [b"before"], "it can't know yet"
+    world.until(lambda: not short.replica.is_leader)
+    assert short.replica.high_watermark == 2
+    world.pass_time(500)
+    assert hosts.machines[short].seen == [b"before", b"last"]
+    assert hosts.announced[short] == [b"before", b"last"]
+
+
 def test_a_new_leader_has_applied_the_whole_log_before_it_handles_anything() -> None:
     world = World(3)
     old = world.elected()
