@@ -35,6 +35,7 @@ from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.records import FeatureRange
+from dmq.machines.state import ClusterState
 from dmq.raft.settings import Dice
 from dmq.storage.store import Store
 from dmq.types import Voter
@@ -99,7 +100,6 @@ class Assembly:
         )
         self.machine = ClusterMachine(ConfigRules(self.settings), ground.features)
         self.changes = MetadataChanges(
-            self.machine,
             self.replicas,
             config,
             identity.node_id,
@@ -116,7 +116,7 @@ class Assembly:
             self.machine,
             replica,
             me=self.node.me,
-            reset=self.machine.reset,
+            reset=lambda: self.machine.restore(ClusterState()),
             on_committed=self.changes.committed,
             now=self.clocks.steady,
             timers=self.node.timers,
@@ -133,13 +133,13 @@ class Assembly:
             self.node.links,
             peers,
             steady,
-            lambda: self.machine.state.brokers,
+            lambda: self.changes.state.brokers,
         )
         self.forwarding = Forwarding(
             self.metadata, identity.node_id, peers, timers, wall, steady, self.presence
         )
         self.leadership = Leadership(self.node, self.replicas, peers, steady)
-        self.groups = GroupCoordinators(self.machine, self.replicas, self.leadership, steady, wall)
+        self.groups = GroupCoordinators(self.changes, self.replicas, self.leadership, steady, wall)
         self.transactions = TransactionCoordinators(
             identity.node_id,
             self.replicas,
@@ -178,7 +178,7 @@ class Assembly:
             QuorumReport(
                 self.node.me,
                 self.metadata,
-                lambda: self.machine.state,
+                lambda: self.changes.state,
                 self.node.links,
                 peers,
                 steady,
@@ -187,7 +187,7 @@ class Assembly:
         )
         self.controller = Controller(
             self.node.me,
-            lambda: self.machine.state,
+            lambda: self.changes.state,
             self.metadata,
             self.replicas,
             self.node.links,
@@ -200,7 +200,7 @@ class Assembly:
         is_wanted = self.settings.effective.replica_selector_class
         if rack == self.service.identity.rack or not is_wanted:
             return -1
-        brokers, replica = self.machine.state.brokers, partition.replica
+        brokers, replica = self.changes.state.brokers, partition.replica
         ends = replica.core.matches()
         candidates = [
             Candidate(voter.node, brokers[voter.node].rack, ends[voter].offset)

@@ -52,7 +52,8 @@ class Controller:
         submit: Submit,
         preferred_ms: Callable[[], int | None],
     ) -> None:
-        """`preferred_ms`: how long a preferred replica must be well before it leads; None: never."""
+        """`state`: what is committed of the metadata. `preferred_ms`: how long a preferred replica must
+        be well before it leads; None: never."""
         self._me = me
         self._state = state
         self._metadata = metadata

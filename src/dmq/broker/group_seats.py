@@ -15,12 +15,12 @@ from dmq.broker.coordinators import GroupHost, partition_of
 from dmq.broker.group_records import GroupCodec
 from dmq.broker.internal_topics import OFFSETS_TOPIC
 from dmq.broker.leadership import Leadership
+from dmq.broker.metadata_changes import MetadataChanges
 from dmq.broker.replicas import LocalTopic, Replicas
 from dmq.broker.seats import Seat
 from dmq.config.group import GroupConfig
 from dmq.config.settings import Settings
 from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
-from dmq.machines.cluster import ClusterMachine
 from dmq.machines.groups.commands import ListedGroup, ListGroups
 from dmq.machines.groups.machine import GroupMachine
 from dmq.machines.groups.offset_commands import ForgetTopics, SweepTopics
@@ -41,7 +41,7 @@ COMMIT_MARKER = 1
 class Surroundings:
     """What groups are told of the cluster."""
 
-    def __init__(self, cluster: ClusterMachine, replicas: Replicas) -> None:
+    def __init__(self, cluster: MetadataChanges, replicas: Replicas) -> None:
         self._cluster = cluster
         self._replicas = replicas
         self._images: dict[UUID, TopicImage] = {}
@@ -182,7 +182,7 @@ class GroupCoordinators:
 
     def __init__(
         self,
-        cluster: ClusterMachine,
+        cluster: MetadataChanges,
         replicas: Replicas,
         leadership: Leadership,
         now: Callable[[], int],

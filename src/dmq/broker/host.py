@@ -189,11 +189,14 @@ class MachineHost:
             self.applied = header.next_offset
 
     def _announce(self, high_watermark: int) -> None:
-        """Tell what was committed, in order."""
-        pending = self._pending
+        """Tell what was committed, in order, and all of it at once: to whoever acts on it what was true
+        on the way is of no use."""
+        pending, told = self._pending, []
         while pending and pending[0][0] <= high_watermark:
             self._announced, records = pending.popleft()
-            self._on_committed(records)
+            told += records
+        if told:
+            self._on_committed(told)
 
     def when_applied(self, offset: int, callback: Callable[[], None]) -> None:
         """Call when all below `offset` is committed and applied here; at once if it is."""

@@ -276,7 +276,7 @@ class Runtime:
             await registering.register()
         await self._until(self._is_registered, "reading the cluster's metadata")
         if isinstance(place, Joined):
-            tell_predecessors(self.parts.machine.state, identity.node_id)
+            tell_predecessors(self.parts.changes.state, identity.node_id)
         if is_renamed or registering.has_outlived:
             skip_producer_ids(self.service)
         self.parts.leadership.begin(self.service.broker_epoch)
@@ -328,7 +328,7 @@ class Runtime:
         return self.parts.node.links.open_link(voter) is not None
 
     def _is_registered(self) -> bool:
-        record = self.parts.machine.state.brokers.get(self.service.identity.node_id)
+        record = self.parts.changes.state.brokers.get(self.service.identity.node_id)
         return record is not None and record.epoch >= self.service.broker_epoch
 
     def _ask_again(self) -> None:
@@ -374,7 +374,7 @@ class Runtime:
 
     def _brokers_changed(self) -> None:
         """Brokers registered or left, or all was just read."""
-        state, me = self.parts.machine.state, self.service.identity.node_id
+        state, me = self.parts.changes.state, self.service.identity.node_id
         if self.whereabouts is not None:
             self.whereabouts.know(peer_addresses(state, but=me))
         epoch = self.service.broker_epoch

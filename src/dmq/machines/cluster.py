@@ -1,7 +1,8 @@
 """The cluster machine: brokers, topics, placements, configs, features, producer ids.
 
 Its log is the metadata topic. `handle` looks and answers, `apply` changes; see `machine.py` for who
-calls them. Brokers read `state` directly; only the metadata leader handles commands.
+calls them. Brokers read `state` directly; only the metadata leader handles commands, and its state may be
+ahead of what is committed.
 """
 
 from collections.abc import Callable, Mapping
@@ -75,9 +76,9 @@ class ClusterMachine:
         self.supported = supported
         self.state = ClusterState()
 
-    def reset(self) -> None:
-        """Forget everything: the log is read anew."""
-        self.state = ClusterState()
+    def restore(self, state: ClusterState) -> None:
+        """Go on from what `state` says, and forget all else."""
+        self.state = state.copy()
 
     def handle(self, command: Command[R], now: Millis) -> Outcome[R]:
         """An answer and the records that make it true. Raises KafkaError if all is refused."""

@@ -5,7 +5,7 @@
 
 The host calls `handle` on the leader only, appends the outcome's records as one batch, applies them
 in the same call, and sends the answer when the position that the state then had is committed. A
-follower only applies. A machine whose log was cut is thrown away and loaded again from the log.
+follower only applies. A machine that applied what was cut goes back to what is committed.
 """
 
 import dataclasses

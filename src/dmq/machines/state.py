@@ -154,6 +154,27 @@ class ClusterState:
             return None
         return topic.partitions[index]
 
+    def copy(self) -> "ClusterState":
+        """Another state that says the same, and changes for itself. Facts and PartitionStates are
+        replaced, never changed: both have them."""
+        other = ClusterState()
+        other.cluster_id = self.cluster_id
+        other.next_node, other.next_epoch = self.next_node, self.next_epoch
+        other.features_epoch, other.producer_id_next = self.features_epoch, self.producer_id_next
+        twins = {
+            topic_id: dataclasses.replace(topic, partitions=list(topic.partitions))
+            for topic_id, topic in {**self.topics_by_id, **self._parts}.items()
+        }
+        other._parts = {topic_id: twins[topic_id] for topic_id in self._parts}
+        other.topics_by_id = {topic_id: twins[topic_id] for topic_id in self.topics_by_id}
+        other.topics = {name: twins[topic.topic_id] for name, topic in self.topics.items()}
+        other.loads = {node: dataclasses.replace(load) for node, load in self.loads.items()}
+        other.collisions = {form: dict(names) for form, names in self.collisions.items()}
+        other.brokers, other.configs = dict(self.brokers), dict(self.configs)
+        other.features, other.removals = dict(self.features), dict(self.removals)
+        other.moving, other.pairs = dict(self.moving), dict(self.pairs)
+        return other
+
     def apply(self, fact: Fact) -> None:
         """The only way to change anything."""
         _APPLY[type(fact)](self, fact)

@@ -276,7 +276,7 @@ class Member(SimHost):
             self._await_registration()
 
     def _await_registration(self) -> None:
-        record = self.parts.machine.state.brokers.get(self.number)
+        record = self.parts.changes.state.brokers.get(self.number)
         if record is not None and record.epoch >= self.service.broker_epoch:
             self._begin()
         else:
@@ -311,7 +311,7 @@ class Member(SimHost):
         self.world.truths.look(self)
 
     def _brokers_changed(self) -> None:
-        state, epoch = self.parts.machine.state, self.service.broker_epoch
+        state, epoch = self.parts.changes.state, self.service.broker_epoch
         if epoch >= 0 and is_unregistered(state, self.number, epoch):
             self._leave()
         elif epoch >= 0 and is_fenced(state, self.number, epoch):

@@ -29,7 +29,7 @@ from dmq.machines.commands import (
     UpdateFeatures,
 )
 from dmq.machines.machine import Command, Record
-from dmq.machines.records import PartitionRecord, TopicRecord, encode
+from dmq.machines.records import PartitionRecord, TopicRecord, decode, encode
 from dmq.machines.state import ClusterState
 from dmq.machines.targets import finished, group_target
 from dmq.types import NIL_UUID, Voter
@@ -215,6 +215,28 @@ def test_any_compaction_gives_the_same_state(seed: int, steps: int) -> None:
     latest = list({record.key: record for record in life.cluster.log}.values())
     life.dice.shuffle(latest)
     assert shape(load_state(latest)) == expected
+
+
+@settings(calmly, max_examples=30)
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_a_copy_of_a_state_says_the_same_and_goes_its_own_way(seed: int, steps: int) -> None:
+    """It stands where it was taken, whatever becomes of the other; and gets there by the rest of the
+    log, be that compacted meanwhile."""
+    life = Life(seed)
+    for _ in range(steps):
+        life.step()
+    taken, start = shape(life.state), len(life.cluster.log)
+    twin, second = life.state.copy(), life.state.copy()
+    for _ in range(steps):
+        life.step()
+    assert shape(twin) == taken
+    log = life.cluster.log
+    last = {record.key: n for n, record in enumerate(log)}
+    for n, record in enumerate(log[start:], start):
+        twin.apply(decode(record))
+        if last[record.key] == n:
+            second.apply(decode(record))
+    assert shape(twin) == shape(second) == shape(life.state)
 
 
 def test_partitions_may_come_before_their_topic_and_out_of_order() -> None:
