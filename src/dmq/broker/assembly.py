@@ -35,7 +35,6 @@ from dmq.config.rules import ConfigRules
 from dmq.config.settings import Settings
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.records import FeatureRange
-from dmq.machines.state import ClusterState
 from dmq.raft.settings import Dice
 from dmq.storage.store import Store
 from dmq.types import Voter
@@ -116,8 +115,9 @@ class Assembly:
             self.machine,
             replica,
             me=self.node.me,
-            reset=lambda: self.machine.restore(ClusterState()),
+            restore=lambda: self.machine.restore(self.changes.state),
             on_committed=self.changes.committed,
+            on_replaced=self.changes.replaced,
             now=self.clocks.steady,
             timers=self.node.timers,
         )

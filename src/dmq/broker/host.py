@@ -3,10 +3,16 @@
 Owns the order of things (SPEC §7). On the leader `handle` sees the newest state; its records are appended
 as one batch and applied at once; every answer, also an empty one, leaves when the position that the
 state had is committed, and one without records when no other leader can have had newer ones. A follower
-applies what is committed, so that it can take over at once. A machine that has applied what the log no
-longer holds, or what a deposed leader can't vouch for, is loaded anew. Bytes that rotted are never
-applied: the replica leads no more until its group has repaired them, and a broker that has the only copy
-stops. Never interprets a command or a record.
+applies what is committed, so that it can take over at once. What is committed is announced once, in
+order. A machine that has applied what the log no longer holds, or what a deposed leader can't vouch for,
+goes back to what was announced.
+
+A log that begins again, because it could not be repaired, has all its records sent once more: they are no
+news, and nothing is done until it is as long as it was. Only if it then has another history, by an
+operator's order after a loss, all begins anew.
+
+Bytes that rotted are never applied: the replica leads no more until its group has repaired them, and a
+broker that has the only copy stops. Never interprets a command or a record.
 """
 
 import logging
@@ -22,6 +28,7 @@ from dmq.broker.timers import Timers
 from dmq.errors import DmqError, ErrorCode, FatalStorageError, KafkaError, StorageError
 from dmq.machines.machine import Command, Machine
 from dmq.machines.machine import Record as MachineRecord
+from dmq.raft.quorum import NOTHING
 from dmq.records import Record, build_batch, check_crc, iterate, scan
 from dmq.types import Millis, Voter
 
@@ -58,25 +65,33 @@ class MachineHost:
         replica: Replica,
         *,
         me: Voter,
-        reset: Callable[[], None],
+        restore: Callable[[], None],
         on_committed: OnCommitted,
+        on_replaced: OnCommitted,
         now: Callable[[], int],
         timers: Timers,
     ) -> None:
+        """`restore`: makes the machine one that has seen what was announced, and no more.
+        `on_committed`: these records are committed. `on_replaced`: these, and none that were announced
+        before."""
         self.machine = machine
         self.replica = replica
         self._me = me
         self.applied = replica.log_start_offset
         """The machine has seen all records below this offset."""
-        self._reset = reset
-        """Makes the machine one that has seen no record."""
+        self.committed = self.applied
+        """All below is committed, applied and was announced."""
+        self._committed_at = NOTHING
+        """A position up to which it was: the log that has it has the same history."""
+        self._is_refilling = False
+        """The log was cut below what was announced: it may not have all of it again yet."""
+        self._restore = restore
         self._on_committed = on_committed
+        self._on_replaced = on_replaced
         self._now = now
         self._timers = timers
         self._pending: deque[tuple[int, list[MachineRecord]]] = deque()
         """(end offset, records) that the leader applied before they were committed."""
-        self._announced = self.applied
-        """All that was committed below this offset was told."""
         self._was_leader = False
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._readers: dict[_Reader, None] = {}
@@ -86,58 +101,93 @@ class MachineHost:
 
     def moved(self) -> None:
         """The replica's commit point or role changed."""
-        replica = self.replica
-        was_leader, is_leader = self._was_leader, replica.is_leader
+        was_leader, is_leader = self._was_leader, self.replica.is_leader
         self._was_leader = is_leader
-        if is_leader:
-            self._apply_up_to(replica.log_end_offset)
-        self._announce(replica.high_watermark)  # A step that deposes may commit as well.
+        if self._is_refilling:
+            self._look_at_history()
+        if not self._is_refilling:
+            self._read_along(was_leader=was_leader, is_leader=is_leader)
         if not is_leader:
-            if was_leader and self._pending:
-                self._load_anew()  # The rest may be cut yet: show only what is committed.
-            self._apply_up_to(replica.high_watermark)
-            self._announce(replica.high_watermark)
             self._dismiss_readers()
         self._wake()
 
+    def _read_along(self, *, was_leader: bool, is_leader: bool) -> None:
+        replica = self.replica
+        if is_leader:
+            self._apply_up_to(replica.log_end_offset)
+        self._announce()  # A step that deposes may commit as well.
+        if not is_leader:
+            if was_leader and self._pending:
+                self._go_back()  # The rest may be cut yet: show only what is committed.
+            self._apply_up_to(replica.high_watermark)
+            self._announce()
+
     def cut(self, end_offset: int) -> None:
         """Records from here on are gone; the replica tells `moved` when it has settled."""
-        if end_offset < self.applied:
-            self._load_anew()
+        if max(end_offset, 0) < self.committed:
+            self._is_refilling = True
+        if max(end_offset, self.committed) < self.applied:
+            self._go_back()
             if self.replica.is_leader:  # Its disk refused some of it.
                 self._apply_up_to(self.replica.log_end_offset)
 
-    def _load_anew(self) -> None:
-        """Back to what is committed. Those who wait for what is gone are told by the replica."""
-        log.info("the cluster's metadata are read again, as far as they are committed")
+    def _go_back(self) -> None:
+        """To what was announced. Those who wait for what is gone are told by the replica."""
+        log.info("what is not committed of the cluster's metadata is forgotten, for it may be cut")
         self._pending.clear()
-        self._reset()
-        self.applied = self.replica.log_start_offset
-        self._apply_up_to(min(self.replica.high_watermark, self.replica.log_end_offset))
-        while self._pending and self._pending[0][0] <= self._announced:
-            self._pending.popleft()
+        self._restore()
+        self.applied = self.committed
+
+    def _look_at_history(self) -> None:
+        """Whether the log has what was announced by now; if it never will, what it has holds."""
+        replica, core = self.replica, self.replica.core
+        if core.commit < self._committed_at:
+            return
+        if core.marks.has(self._committed_at, replica.log_end_offset, replica.log_start_offset):
+            self._is_refilling = False
+            return
+        start, end = replica.log_start_offset, replica.high_watermark
+        batches = list(self._batches(start, end))
+        if (batches[-1][0] if batches else start) < end:
+            return  # It can't be read; we are told when it can.
+        log.error("committed metadata of the cluster were lost: this broker goes by what is left")
+        self._is_refilling = False
+        self.applied = self.committed = end
+        self._committed_at = core.commit
+        self._pending.clear()
+        self._on_replaced([record for _, records in batches for record in records])
+        self._go_back()
 
     def _apply_up_to(self, end: int) -> None:
-        """Apply what the log holds; it reads from the loop: at start and on followers.
+        """Apply what the log holds; it reads from the loop: at start and on followers."""
+        for stop, records in self._batches(self.applied, end):
+            for record in records:
+                self.machine.apply(record)
+            if records:
+                self._pending.append((stop, records))
+            self.applied = stop
+
+    def _batches(self, offset: int, end: int) -> Iterator[tuple[int, list[MachineRecord]]]:
+        """(end offset, records) of what the log holds from `offset` on.
 
         Raises FatalStorageError if it can't be read, and nobody else has it.
         """
-        while self.applied < end:
+        while offset < end:
             if self.replica.core.is_damaged:
                 self._check_others_have_it("bytes of it are bad or missing")
                 return  # We are told when they are good again.
             try:
-                piece = read_piece(self.replica.log, self.applied, end, LOAD_BYTES)
+                piece = read_piece(self.replica.log, offset, end, LOAD_BYTES)
             except StorageError as error:
                 log.error("the log of the cluster's metadata can't be read: %s", error)
                 self._check_others_have_it(str(error))
                 # Later: we may be called in the middle of the replica's own turn.
                 self._timers.at(self._now(), partial(self._note_damage, error))
                 return
-            if piece.stop == self.applied:
+            if piece.stop == offset:
                 return  # No turn has written it yet; we are told when one has.
-            self._apply_batches(piece.data)
-            self.applied = max(self.applied, piece.stop)  # Compaction may have left less.
+            yield from _records_from(piece.data, offset)
+            offset = piece.stop
 
     def _check_others_have_it(self, problem: str) -> None:
         if self.replica.core.voters == (self._me,):
@@ -173,28 +223,16 @@ class MachineHost:
             log.warning("the metadata log can't be read on from offset %d: %s", offset, error)
             return []
 
-    def _apply_batches(self, data: bytes) -> None:
-        for position, header in scan(data):
-            if header.next_offset <= self.applied:
-                continue
-            if not header.is_control:
-                records = [
-                    MachineRecord(record.key or b"", record.value)
-                    for record in iterate(data, position, header)
-                    if record.offset >= self.applied
-                ]
-                for record in records:
-                    self.machine.apply(record)
-                self._pending.append((header.next_offset, records))
-            self.applied = header.next_offset
-
-    def _announce(self, high_watermark: int) -> None:
+    def _announce(self) -> None:
         """Tell what was committed, in order, and all of it at once: to whoever acts on it what was true
         on the way is of no use."""
-        pending, told = self._pending, []
+        pending, high_watermark = self._pending, self.replica.high_watermark
+        told: list[MachineRecord] = []
         while pending and pending[0][0] <= high_watermark:
-            self._announced, records = pending.popleft()
-            told += records
+            told += pending.popleft()[1]
+        self.committed = max(self.committed, min(self.applied, high_watermark))
+        if self.committed == high_watermark:
+            self._committed_at = self.replica.core.commit
         if told:
             self._on_committed(told)
 
@@ -207,7 +245,7 @@ class MachineHost:
 
     def when_settled(self, callback: Callable[[bool], None]) -> None:
         """Call when what was read from the machine just now is committed. With False if the machine
-        was loaded anew instead: read again. A follower's machine has seen nothing else."""
+        went back instead: read again. A follower's machine has seen nothing else."""
         if not self.replica.is_leader:
             callback(True)
             return
@@ -224,11 +262,6 @@ class MachineHost:
         readers, self._readers = self._readers, {}
         for reader in readers:
             reader.tell(False)
-
-    @property
-    def committed(self) -> int:
-        """All below is committed, applied and was announced."""
-        return min(self.applied, self.replica.high_watermark)
 
     def _wake(self) -> None:
         if not self._waiting:
@@ -248,7 +281,8 @@ class MachineHost:
         """
         answer: Answer[R] = Answer()
         replica = self.replica
-        if not replica.core.can_append or self.applied != replica.log_end_offset:
+        has_all = self.applied == replica.log_end_offset and not self._is_refilling
+        if not (replica.core.can_append and has_all):
             answer.fail(NotLeaderError(replica.core.leader, replica.core.epoch))
             return answer
         try:
@@ -295,3 +329,14 @@ class MachineHost:
             self.machine.apply(record)
         self.applied = self.replica.log_end_offset
         self._pending.append((self.applied, records))
+
+
+def _records_from(data: bytes, offset: int) -> Iterator[tuple[int, list[MachineRecord]]]:
+    """(end offset, records) of each batch, without what lies below `offset`."""
+    for position, header in scan(data):
+        if header.next_offset > offset:
+            records = [] if header.is_control else iterate(data, position, header)
+            yield (
+                header.next_offset,
+                [MachineRecord(r.key or b"", r.value) for r in records if r.offset >= offset],
+            )

@@ -85,6 +85,14 @@ class MetadataChanges:
         if any(isinstance(fact, BrokerRecord | BrokerGoneRecord) for fact in facts):
             self._on_brokers()
 
+    def replaced(self, records: list[Record]) -> None:
+        """These records are committed, and nothing that was told before: bring the broker to what they
+        say. Logs of topics that they don't name are kept, and go on as they were."""
+        self.state = ClusterState()
+        self._deleted.update(dict.fromkeys(_deleted(self._apply(records))))
+        if self._is_live:
+            self.loaded()
+
     def _apply(self, records: list[Record]) -> list[Fact]:
         facts = [decode(record) for record in records]
         for fact in facts:

@@ -152,7 +152,7 @@ class Replicas:
             if self._node.me.node in placed.members:
                 if not is_here:
                     local.wanted[index] = placed
-            elif is_here:
+            elif is_here and placed.members:  # Else nothing is known of it.
                 del local.partitions[index]
                 self._node.leave_group(topic.topic_id, index)
             else:

@@ -45,7 +45,7 @@ def test_what_the_disk_refused_is_not_in_the_state(
     assert code_of(refused) == ErrorCode.KAFKA_STORAGE_ERROR
     assert list(broker.machine.state.topics) == ["before"]
     assert broker.service.topic("refused") is None
-    assert "the cluster's metadata are read again" in caplog.text
+    assert "what is not committed of the cluster's metadata is forgotten" in caplog.text
     assert "Replica" not in caplog.text, "names of classes are not for operators"
 
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from fakes.broker import FakeBroker
 from unit.broker.assembled import Assembled, AssembledWorld
+from unit.broker.multiraft.wiring import batch
 
 from dmq.broker.admin import ConfigChange, MorePartitions, NewTopic
 from dmq.broker.partition import Partition
@@ -13,9 +14,10 @@ from dmq.machines.commands import (
     AlterReassignments,
     CreatePartitions,
     CreateTopics,
+    DeleteTopics,
     Reassignment,
 )
-from dmq.types import NIL_UUID
+from dmq.types import METADATA_TOPIC_ID, NIL_UUID
 
 SET, TOPIC_KIND = 0, 2
 
@@ -90,3 +92,60 @@ def test_what_was_cut_never_came_into_force() -> None:
     assert not old.replica.is_leader
     assert old.parts.machine.state.topics["t"].config == {"retention.ms": "100000"}
     assert in_force(old, "t") == wanted
+
+
+def history(world: AssembledWorld) -> Assembled:
+    """Of two topics: one is moved to the broker that is returned, and lives there alone; another
+    came and went. Somebody else leads the metadata then."""
+    here = world.controller()
+    there, third = [m for m in world.members if m is not here]
+    create(world, "t", 1000, there.number)
+    create(world, "gone", 1001, here.number)
+    world.done(DeleteTopics((("gone", NIL_UUID),)))
+    for n in range(40):
+        world.done(AlterConfigs((retention(n),)))
+    world.done(AlterReassignments((Reassignment("t", 0, (here.number,)),)))
+    world.until(lambda: here.open("t") == [0] and there.open("t") == [])
+    world.until(lambda: partition(here, "t").is_leader)
+    for n in range(40):
+        world.done(AlterConfigs((retention(1000 + n),)))
+    partition(here, "t").append(batch(b"v"), world.now)
+    here.replica.transfer(third.me, world.now)
+    world.until(lambda: third.replica.is_leader)
+    world.pass_time(500)
+    return here
+
+
+def test_a_metadata_log_that_begins_again_is_not_taken_for_news() -> None:
+    """Its records come one by one, and each was true once: 't is on another broker, and not here'."""
+    world = AssembledWorld(3)
+    member = history(world)
+    parts, held = member.parts, partition(member, "t")
+    replica, wanted = held.replica, in_force(member, "t")
+    assert (held.high_watermark, wanted[:2]) == (1, ([0], 1039))
+    told: list[tuple[Any, ...]] = []
+    moved = parts.metadata.moved
+
+    def look() -> None:
+        moved()
+        local = parts.replicas.topics.get("t")
+        states = (parts.machine.state, parts.changes.state)
+        known = [(list(state.topics), len(state.brokers)) for state in states]
+        told.append((known, local and in_force(member, "t")))
+
+    parts.metadata.moved = look  # type: ignore[method-assign]
+    end = member.replica.high_watermark
+    member.node._repairs.give_up(member.replica)
+    world.pass_time(2000)
+    assert member.node.counts["began again"] == 1
+    assert member.replica.high_watermark == end
+    assert len(told) > 5, "it came in pieces"
+    assert all(one == ([(["t"], 3)] * 2, wanted) for one in told), told
+    assert partition(member, "t") is held
+    assert not replica.is_retired
+    assert held.high_watermark == 1
+    groups = {replica.key.topic_id for replica in parts.node.replicas.values()}
+    assert groups == {METADATA_TOPIC_ID, held.topic_id}, "what was deleted is not founded again"
+    world.done(AlterConfigs((retention(5),)))
+    world.pass_time(500)
+    assert in_force(member, "t")[1] == 5, "it goes on with what is new"

@@ -9,12 +9,16 @@ from unit.broker.multiraft.wiring import Broker, World
 from dmq.broker.answer import Answer
 from dmq.broker.host import MachineHost
 from dmq.broker.multiraft.replica import NotLeaderError
+from dmq.broker.multiraft.sending import SendSettings
+from dmq.broker.multiraft.turn import NodeSettings
 from dmq.broker.producing import ProducerBook
 from dmq.errors import ErrorCode
 from dmq.machines.machine import Command, Outcome, Record
 from dmq.machines.producers.state import Duplicate
 from dmq.records import Record as LogRecord
 from dmq.records import build_batch, read_header
+
+SMALL_FRAMES = SendSettings(piece_bytes=200, frame_bytes=200)
 
 
 class Put(Command[int]):
@@ -37,8 +41,8 @@ class Words:
     def apply(self, record: Record) -> None:
         self.seen.append(record.key)
 
-    def reset(self) -> None:
-        self.seen = []
+    def restore(self, seen: list[bytes]) -> None:
+        self.seen = list(seen)
 
 
 class Hosts:
@@ -53,12 +57,21 @@ class Hosts:
 
     def _host(self, world: World, broker: Broker) -> MachineHost:
         machine, told = self.machines[broker], self.announced[broker]
+
+        def tell(records: list[Record]) -> None:
+            told.extend(record.key for record in records)
+
+        def tell_anew(records: list[Record]) -> None:
+            told.clear()
+            tell(records)
+
         return MachineHost(
             machine,
             broker.replica,
             me=broker.me,
-            reset=machine.reset,
-            on_committed=lambda records: told.extend(record.key for record in records),
+            restore=lambda: machine.restore(told),
+            on_committed=tell,
+            on_replaced=tell_anew,
             now=lambda: world.now,
             timers=broker.node.timers,
         )
@@ -161,6 +174,66 @@ def test_a_new_leader_has_applied_the_whole_log_before_it_handles_anything() -> 
     answer = hosts.put(new, b"d")
     world.pass_time(300)
     assert answer.get() == 3
+
+
+def test_a_log_that_begins_again_is_no_news() -> None:
+    """All its records are sent once more, a few at a time: nothing is forgotten meanwhile, nothing is
+    told twice, and what is new comes after it."""
+    world = World(3, settings=NodeSettings(sending=SMALL_FRAMES))
+    leader = world.elected()
+    hosts = Hosts(world)
+    words = [b"word %d" % n * 20 for n in range(30)]
+    for word in words:
+        hosts.put(leader, word)
+        world.pass_time(50)
+    world.pass_time(300)
+    bad = world.others(leader)[0]
+    known: list[tuple[int, int]] = []
+    moved = hosts.hosts[bad].moved
+
+    def look() -> None:
+        moved()
+        known.append((bad.replica.high_watermark, len(hosts.machines[bad].seen)))
+
+    hosts.hosts[bad].moved = look  # type: ignore[method-assign]
+    bad.node._repairs.give_up(bad.replica)
+    hosts.put(leader, b"new")
+    world.until(lambda: bad.replica.high_watermark == 31 and bool(bad.node.counts["began again"]))
+    world.pass_time(100)
+    assert bad.node.counts["began again"] == 1
+    assert len([at for at, _ in known if at < 30]) > 3, "it came in pieces"
+    assert {count for at, count in known if at <= 30} == {30}
+    assert hosts.machines[bad].seen == hosts.announced[bad] == [*words, b"new"]
+    assert hosts.hosts[bad].committed == 31
+
+
+def test_after_a_loss_only_what_is_left_holds() -> None:
+    """An operator has one that lacks committed words go on alone; another knew them."""
+    world = World(3)
+    old = world.elected()
+    hosts = Hosts(world)
+    hosts.put(old, b"kept")
+    world.pass_time(300)
+    other, behind = world.others(old)
+    for broker in (old, other):
+        world.cut(behind.number, broker.number)
+    for word in (b"lost", b"lost too"):
+        hosts.put(old, word)
+        world.pass_time(50)
+    assert hosts.announced[other] == [b"kept", b"lost", b"lost too"]
+    old.kill()
+    world.heal()
+    epoch = 1000
+    for broker in (other, behind):
+        broker.replica.ordered(behind.me, epoch, world.now)
+    world.until(lambda: behind.replica.is_leader)
+    behind.replica.set_target((other.me, behind.me), world.now)
+    answer = hosts.put(behind, b"next")
+    world.until(lambda: hosts.hosts[other].committed == 2)
+    world.pass_time(500)
+    assert answer.get() == 1
+    for broker in (other, behind):
+        assert hosts.machines[broker].seen == hosts.announced[broker] == [b"kept", b"next"]
 
 
 def rot(broker: Broker, word: bytes) -> None:
