@@ -175,6 +175,7 @@ class Truths:
         """When nothing is left to be done: every promise is kept, by every broker."""
         for member in members:
             self._check_topics(member)
+            check_open(member)
         for topic, partition in self.judged:
             self._check_records(members, topic, partition)
 
@@ -215,6 +216,18 @@ class Truths:
                 )
         if records and not holders:
             raise BrokenPromiseError(f"nobody has {topic.name}-{partition} any more")
+
+
+def check_open(member: "Member") -> None:
+    """When nothing is left to be done: this broker has opened what the metadata place on it."""
+    parts = member.parts
+    wanted = {
+        topic.topic_id: [n for n, p in enumerate(topic.partitions) if member.number in p.members]
+        for topic in parts.machine.state.topics.values()
+    }
+    found = {i: sorted(local.partitions) for i, local in parts.replicas.by_id.items()}
+    if found != wanted:
+        raise BrokenPromiseError(f"{member} serves {found}, and is to serve {wanted}")
 
 
 def digest(state: ClusterState) -> tuple[Any, ...]:
