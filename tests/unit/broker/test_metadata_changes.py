@@ -17,6 +17,8 @@ from dmq.machines.commands import (
     DeleteTopics,
     Reassignment,
 )
+from dmq.machines.machine import Record
+from dmq.machines.records import ConfigRecord, PartitionRecord, TopicRecord, encode
 from dmq.types import METADATA_TOPIC_ID, NIL_UUID
 
 SET, TOPIC_KIND = 0, 2
@@ -149,3 +151,38 @@ def test_a_metadata_log_that_begins_again_is_not_taken_for_news() -> None:
     world.done(AlterConfigs((retention(5),)))
     world.pass_time(500)
     assert in_force(member, "t")[1] == 5, "it goes on with what is new"
+
+
+def test_after_a_loss_a_broker_is_brought_to_what_is_left() -> None:
+    """Logs of which nothing is said any more are kept, and so are their records."""
+    broker = FakeBroker()
+    kept, gone, unknown = (broker.create(name)[0] for name in ("kept", "gone", "unknown"))
+    more = broker.create("more", 2)
+    for one in (kept, unknown, *more):
+        one.append(broker.batch(b"v"), broker.now)
+    broker.turn()
+    state, changes = broker.machine.state, broker.parts.changes
+
+    def placed(topic_id: UUID, index: int) -> Record:
+        found = state.partition(topic_id, index)
+        assert found is not None
+        return encode(PartitionRecord(topic_id, index, found.replicas, found.founders))
+
+    changes.replaced(
+        [
+            encode(TopicRecord(kept.topic_id, "kept")),
+            placed(kept.topic_id, 0),
+            encode(ConfigRecord(TOPIC_KIND, "kept", {"retention.ms": "7"})),
+            encode(TopicRecord(gone.topic_id, None)),
+            encode(TopicRecord(more[1].topic_id, "more")),
+            placed(more[1].topic_id, 1),
+        ]
+    )
+    broker.turn()
+    assert sorted(changes.state.topics) == ["kept", "more"]
+    assert broker.replicas.topics["kept"].config.retention_ms == 7
+    assert "gone" not in broker.replicas.topics
+    for one in (kept, unknown, *more):
+        assert broker.find(one.topic, one.index) is one
+        assert one.high_watermark == 1
+        assert not one.replica.is_retired
