@@ -2,20 +2,22 @@
 
 A `Load` is a row of steps. Each is `work`, which reads and looks at bytes and may run in a thread, and
 `take`, which is given what came of it and belongs to the loop. Between steps the log may grow, and its
-start may move: what a new start would take away before it is read is held first (`hold`). Decides
-nothing and keeps nothing; called by producing.py.
+start may move: what a new start would take away before it is read is held first (`hold`). Bytes are
+checked before they are believed. Decides nothing and keeps nothing; called by producing.py.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
+from dmq.broker.multiraft.cargo import RotError
 from dmq.broker.multiraft.replica import Replica
 from dmq.errors import CorruptError, StorageError
 from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.snapshot import ProducerSnapshot
 from dmq.machines.producers.state import ProducerState
-from dmq.records import BatchHeader, iterate, scan
+from dmq.records import MAGIC, BatchError, BatchHeader, Record, check_crc, iterate, scan
 from dmq.storage.producer_files import ProducerFiles
 from dmq.storage.reading import FileSlice
 from dmq.types import Position
@@ -45,21 +47,37 @@ class Piece(NamedTuple):
     next_offset: int
 
 
-def look_at(data: bytes) -> Piece:
-    """The batches of producers with ids, in order; for a thread."""
+def look_at(data: bytes, start: int) -> Piece:
+    """The batches of producers with ids, in order, from the one that holds `start`; for a thread.
+
+    Raises RotError if it is not there, or one behind it is not what was written.
+    """
     seen: list[Seen] = []
-    size = next_offset = 0
+    size, following = 0, start
     for position, header in scan(data):
-        size, next_offset = position + header.size, header.next_offset
+        is_next = header.base_offset == following or (not size and header.base_offset < start)
+        is_good = header.magic == MAGIC and following < header.next_offset
+        if not (is_next and is_good and check_crc(data, position, header)):
+            raise RotError(following)
+        size, following = position + header.size, header.next_offset
         if header.producer_id >= 0:
-            marker = marker_of(data, position, header) if header.is_control else None
+            marker = _marker_of(data, position, header) if header.is_control else None
             seen.append(Seen(header, marker))
-    return Piece(seen, size, next_offset)
+    if not size:
+        raise RotError(start)
+    return Piece(seen, size, following)
 
 
-def marker_of(data: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
+def _marker_of(data: bytes, position: int, header: BatchHeader) -> Marker | None:
     """What a control batch says; None if it ends no transaction."""
-    for record in iterate(data, position, header):
+    try:
+        return _marker_in(iterate(data, position, header))
+    except BatchError:
+        return None  # It is as it was written: a foreign or a later broker's.
+
+
+def _marker_in(records: Iterable[Record]) -> Marker | None:
+    for record in records:
         key, value = record.key or b"", record.value or b""
         if len(key) >= _MARKER_KEY.size and len(value) >= _MARKER_VALUE.size:
             kind, epoch = _MARKER_KEY.unpack_from(key)[1], _MARKER_VALUE.unpack_from(value)[1]
@@ -80,18 +98,22 @@ class Load:
         "_expiration_ms",
         "_files",
         "_held",
+        "_held_at",
         "_held_to",
         "_is_of_held",
         "_replica",
         "_saved",
         "_state",
         "is_small",
+        "log",
     )
 
     def __init__(
         self, replica: Replica, expiration_ms: int, end: int, files: ProducerFiles | None
     ) -> None:
         self._replica = replica
+        self.log = replica.log
+        """The log that it reads; the replica may have begun another one since."""
         self._expiration_ms = expiration_ms
         self._state = ProducerState(expiration_ms=expiration_ms)
         self._end = end
@@ -108,7 +130,7 @@ class Load:
         self._at = first if saved is None else saved
         self._held: list[FileSlice] = []
         """What is no part of the log any more, and to be read first."""
-        self._held_to = -1
+        self._held_at = self._held_to = -1
         self._is_of_held = False
         """Whether the step under way reads what is held."""
         self.is_small = saved is None and replica.log.size_bytes <= INLINE_BYTES
@@ -124,6 +146,8 @@ class Load:
         start = max(self._at, self._held_to)
         if start >= log_start:
             return
+        if not self._held:
+            self._held_at = start
         try:
             self._held += self._replica.log.read_removed(start, log_start)
             self._held_to = log_start
@@ -137,20 +161,21 @@ class Load:
             return self._read_saved
         self._is_of_held = bool(self._held)
         if self._held:
-            held = self._held[0]
-            return lambda: _read_some(held)
+            return partial(_read_some, self._held[0], self._held_at)
         self._at = max(self._at, self._replica.log_start_offset)
         if self._at >= self._end:
             return None
         slices = self._replica.log.read(self._at, LOAD_BYTES, self._end, whole_first_batch=True)
         if not slices:
             return None  # Compaction left nothing between here and the end.
-        return lambda: look_at(b"".join(piece.pread() for piece in slices))
+        return partial(look_into, slices, self._at)
 
     def take(self, found: Piece | ProducerSnapshot | None) -> None:
         """What the step found."""
         if isinstance(found, Piece):
             self._take_piece(found)
+        elif self._is_of_held:
+            self._begin_again()
         else:
             self._take_saved(found)
 
@@ -207,7 +232,7 @@ class Load:
 
     def _take_piece(self, piece: Piece) -> None:
         if self._is_of_held and self._held:
-            held = self._held.pop(0)
+            held, self._held_at = self._held.pop(0), piece.next_offset
             if piece.size < len(held):
                 self._held.insert(0, held.part(piece.size, len(held) - piece.size))
         known, self._at = self._at, max(self._at, piece.next_offset)
@@ -227,12 +252,19 @@ def first_offset(replica: Replica) -> int:
     return min(replica.log.segments_list[0].base, replica.log_start_offset)
 
 
-def _read_some(held: FileSlice) -> Piece:
-    """Some whole batches of a slice."""
+def look_into(slices: list[FileSlice], start: int) -> Piece:
+    """As `look_at`, with bytes that are still to be read."""
+    return look_at(b"".join(part.pread() for part in slices), start)
+
+
+def _read_some(held: FileSlice, start: int) -> Piece | None:
+    """Some whole batches of a slice; None if its bytes are bad: the log begins behind them, so nobody
+    has to mend them."""
     size = LOAD_BYTES
     while True:
-        piece = look_at(held.part(0, min(size, len(held))).pread())
-        if piece.size:
-            return piece
-        assert size < len(held), "whole batches were held"
-        size *= 2
+        try:
+            return look_at(held.part(0, min(size, len(held))).pread(), start)
+        except RotError as error:
+            if error.offset > start or size >= len(held):
+                return None
+        size *= 2  # Perhaps a batch that is larger.

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from dmq.broker.multiraft.cargo import RotError
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.producer_loading import Load, Piece, Work, first_offset
 from dmq.broker.reading_along import Decided, ReadingAlong
@@ -290,8 +291,8 @@ class ProducerBook:
                     self._do_aside(load, step, self._looked)
                     return
                 load.take(step())
-        except (StorageError, OSError) as error:  # No file to spare, for one.
-            self._warn(error)
+        except (DmqError, OSError) as error:  # No file to spare, for one.
+            self._warn(load, error)
             self._load = None
             return
         self._state, self._load = load.finish(), None
@@ -305,8 +306,11 @@ class ProducerBook:
         load.take(found[0])
         self._go_on()
 
-    def _warn(self, error: Exception) -> None:
+    def _warn(self, load: Load, error: Exception) -> None:
         log.warning("who wrote to %r can't be read, and is read again: %s", self._replica, error)
+        is_current = load in (self._load, self._catching_up) and load.log is self._replica.log
+        if isinstance(error, RotError) and is_current:
+            self._replica.found_rot(error)
 
     def _do_aside(
         self,
@@ -319,8 +323,8 @@ class ProducerBook:
         def done(error: BaseException | None) -> None:
             if self._replica.is_retired:
                 found.clear()  # Its files may be gone.
-            elif isinstance(error, OSError):
-                self._warn(error)
+            elif isinstance(error, DmqError | OSError):
+                self._warn(load, error)
             elif error is not None:
                 raise error
             then(load, found)

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from dmq.broker.multiraft.cargo import RotError
 from dmq.broker.multiraft.replica import Replica
-from dmq.broker.producer_loading import LOAD_BYTES, Piece, look_at
+from dmq.broker.producer_loading import LOAD_BYTES, Piece, look_into
 from dmq.errors import CorruptError, DmqError, StorageError
 from dmq.machines.producers.aborted import AbortedTxn
 from dmq.machines.producers.decided import DecidedTransactions
@@ -139,10 +140,14 @@ class ReadingAlong:
         self._end = min(self._replica.high_watermark, self.log.readable_end)
         slices = self._next(AT_ONCE_BYTES)
         if slices and all(part.is_cached() for part in slices):
-            self._take(_look(slices))
+            try:
+                self._take(look_into(slices, self._at))
+            except RotError as error:
+                self._replica.found_rot(error)
+                raise
             slices = self._next(LOAD_BYTES)
         if slices:
-            self._do_aside(partial(_look, slices))
+            self._do_aside(partial(look_into, slices, self._at))
 
     def _is_behind_a_swap(self) -> bool:
         """Whether compaction may have taken what was to be read next, a marker for one."""
@@ -183,6 +188,8 @@ class ReadingAlong:
             except (DmqError, OSError) as failure:
                 # Who waits for it comes back when its patience ends: then it is read again.
                 log.warning("transactions of %r can't be read: %s", self._replica, failure)
+                if isinstance(failure, RotError) and self.log is self._replica.log:
+                    self._replica.found_rot(failure)
 
         self._submit(lambda: found.append(work()), done)
 
@@ -196,7 +203,7 @@ class ReadingAlong:
             self._begin()
         slices = [] if self._saved is not None else self._next(LOAD_BYTES)
         if slices:
-            self._do_aside(partial(_look, slices))
+            self._do_aside(partial(look_into, slices, self._at))
         else:
             self._replica.fetches.wake_all()
 
@@ -227,7 +234,3 @@ class ReadingAlong:
         return position.offset <= source.end_offset and source.marks.has(
             position, source.end_offset, source.log_start
         )
-
-
-def _look(slices: list[FileSlice]) -> Piece:
-    return look_at(b"".join(part.pread() for part in slices))

@@ -536,6 +536,14 @@ class Driven:
             self._perform(now)
             self._host.touched(self, now)
 
+    def found_rot(self, error: cargo.RotError) -> None:
+        """The same, from whoever reads along, and perhaps amid an input of ours: the next turn tells."""
+        log = self.log
+        if not log.is_damaged and not self.is_retired:
+            log.damage = (bad_bytes(log, error.offset),)
+            self._host.store.note_damaged(log)
+            self._host.wake()
+
     def part(self, now: int) -> None:
         """All bytes that the leader has too are good: the rest goes; see `RaftCore.part`."""
         self.core.part()

@@ -7,7 +7,7 @@ import pytest
 from unit.broker.multiraft.test_producer_snapshots import Books, hold
 from unit.broker.multiraft.wiring import Broker, World
 
-from dmq.broker import reading_along
+from dmq.broker import producer_loading, reading_along
 from dmq.broker.markers import _KEY, _VALUE
 from dmq.broker.multiraft.waiting import FetchWaiter
 from dmq.broker.producer_loading import Piece, look_at
@@ -152,11 +152,11 @@ def test_who_asks_first_after_a_snapshot_is_told_the_same(
     scene.end(4, is_commit=False)
     read: list[int] = []
 
-    def count(data: bytes) -> Piece:
+    def count(data: bytes, start: int) -> Piece:
         read.append(len(data))
-        return look_at(data)
+        return look_at(data, start)
 
-    monkeypatch.setattr(reading_along, "look_at", count)
+    monkeypatch.setattr(producer_loading, "look_at", count)
     stable, aborted = scene.check()
     assert (stable, len(aborted)) == (8, 3)
     assert sum(read) < 500, "more than the tail was read"
@@ -345,11 +345,11 @@ def test_a_follower_without_a_file_to_spare_reads_again(
     hold(scene.books)
     assert scene.view(follower) is None
 
-    def refused(data: bytes) -> Any:
+    def refused(data: bytes, start: int) -> Any:
         raise OSError(errno.EMFILE, "too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reading_along, "look_at", refused)
+        patch.setattr(producer_loading, "look_at", refused)
         scene.books.asides[follower.number].go_on()
     assert scene.view(follower) is None
     scene.books.asides[follower.number].go_on()
