@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from dmq.errors import FatalStorageError, StorageError
+from dmq.errors import FatalStorageError
 from dmq.raft.marks import Marks
 from dmq.storage import compaction_points, items, reading
 from dmq.storage.files import Buffer, File
@@ -377,16 +377,14 @@ class Layout:
             return segment, 0
         try:
             byte = self.reader(segment).position(offset)
-        except StorageError:
+        except BadBatchError:
             byte = self._walk_to(segment, offset)
         return segment, byte
 
     def _walk_to(self, segment: Segment, offset: int) -> int:
-        """As `SegmentReader.position`, where bytes behind `offset` are bad. Raises StorageError."""
-        try:
-            file = self._host.pool.files.open(segment.name())
-        except OSError as error:
-            raise StorageError(f"{segment.name()}: {error}") from error
+        """As `SegmentReader.position`, where bytes behind `offset` are bad. Raises BadBatchError if
+        those before it are, too, and StorageError if nobody can tell."""
+        file = self._host.pool.get_any(segment)
         byte, following = 0, segment.base
         try:
             for place in walk(file, 0, min(segment.readable, file.size())):
@@ -412,20 +410,21 @@ class Layout:
         if byte >= segment.readable:
             return False
         try:
-            file = self._host.pool.files.open(segment.name())
-            place = next(walk(file, byte, segment.readable))
+            place = next(walk(self._host.pool.get_any(segment), byte, segment.readable))
         except BadBatchError:
             return False  # Whatever was there is to go.
-        except OSError:
-            return True  # Nobody can tell.
         return place.base_offset < offset <= place.last_offset
 
     def can_cut(self, offset: int) -> bool:
         """Whether the log can end at this offset; not if the bytes before it are bad, or compaction
-        left a batch that lies across."""
+        left a batch that lies across.
+
+        Raises StorageError or OSError if nobody can tell, for want of a descriptor for one: whoever
+        took that for a no would throw the whole log away.
+        """
         try:
             segment, byte = self._locate(offset)
-        except StorageError:
+        except BadBatchError:
             return False
         return not self._is_amid_batch(segment, byte, offset)
 

@@ -5,6 +5,7 @@ The file appears with the first bytes and is opened through a pool, which may cl
 time; a slice that was handed out keeps its own reference. Called by log, reading and recovery.
 """
 
+import errno
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
@@ -181,25 +182,50 @@ class SegmentFiles:
         if file is not None:
             self._open.move_to_end(segment)
             return file
-        try:
-            file = self.files.open(segment.name())
-        except FileNotFoundError as error:
-            raise BadBatchError(segment.name(), 0, segment.readable) from error
+        file = self._opened(segment)
         if file.size() < segment.readable:
             raise BadBatchError(segment.name(), file.size(), segment.readable)
         return self._keep(segment, file)
 
+    def get_any(self, segment: Segment) -> File:
+        """The same, though its end may be missing. Raises StorageError if it can't be opened."""
+        if segment.file is not None:
+            return segment.file
+        try:
+            return self._opened(segment)
+        except OSError as error:
+            raise StorageError(f"{segment.name()}: {error}") from error
+
     def create(self, segment: Segment) -> File:
-        return self._keep(segment, self.files.open(segment.name(), create=True))
+        return self._keep(segment, self._open_file(segment.name(), create=True))
+
+    def _opened(self, segment: Segment) -> File:
+        try:
+            return self._open_file(segment.name())
+        except FileNotFoundError as error:
+            raise BadBatchError(segment.name(), 0, segment.readable) from error
+
+    def _open_file(self, name: str, *, create: bool = False) -> File:
+        while True:
+            try:
+                return self.files.open(name, create=create)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._open:
+                    raise
+            self._let_go()  # Others took the descriptors that were meant for us.
 
     def _keep(self, segment: Segment, file: File) -> File:
         segment.file = file
         self._open[segment] = None
         while len(self._open) > self._open_max:
-            cold = self._open.popitem(last=False)[0]
-            cold.file = None
-            _drop_index(cold)
+            self._let_go()
         return file
+
+    def _let_go(self) -> None:
+        """Of the file that was used longest ago."""
+        cold = self._open.popitem(last=False)[0]
+        cold.file = None
+        _drop_index(cold)
 
     def loaded_index(self, segment: Segment) -> None:
         """An index was read into memory: let the one go that was read longest ago."""

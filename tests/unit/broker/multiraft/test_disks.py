@@ -1,16 +1,17 @@
 """Disks that are full or slow: who leads then, and what is refused."""
 
+import errno
 from dataclasses import replace
 
 import pytest
-from fakes.disk import FakeDisk
+from fakes.disk import FakeDisk, FakeFile
 from unit.broker.multiraft.wiring import TOPIC, Broker, World, batch, produce, values
 
 from dmq.broker.multiraft.frames import Frame
 from dmq.broker.multiraft.replica import GroupSettings
 from dmq.broker.multiraft.sending import SendSettings
 from dmq.broker.multiraft.turn import NodeSettings
-from dmq.errors import ErrorCode
+from dmq.errors import ErrorCode, StorageError
 from dmq.storage.log import LogSettings
 from dmq.storage.store import StoreSettings
 
@@ -323,3 +324,78 @@ def test_what_a_full_follower_does_not_take_keeps_nothing_from_it_that_it_takes(
     assert kept is not None
     assert kept.log_end_offset == 1
     assert full.replica.log_end_offset == 0
+
+
+class Descriptors:
+    """So many files of logs may be open at a time."""
+
+    def __init__(self, broker: Broker, count: int, patch: pytest.MonkeyPatch) -> None:
+        self.pool = broker.store.pool
+        self.unlinked: list[str] = []
+        open_file, unlink = broker.disk.open, broker.disk.unlink
+
+        def opened(name: str, *, create: bool = False) -> FakeFile:
+            if name.startswith("logs/") and len(self.pool._open) >= count:
+                raise OSError(errno.EMFILE, "too many open files", name)
+            return open_file(name, create=create)
+
+        def unlinked(name: str) -> None:
+            self.unlinked.append(name)
+            unlink(name)
+
+        patch.setattr(broker.disk, "open", opened)
+        patch.setattr(broker.disk, "unlink", unlinked)
+
+
+def deposed() -> tuple[World, Broker]:
+    """A former leader that has to cut off what nobody else has."""
+    world = World(3)
+    old = world.elected()
+    for n in range(6):
+        produce(old, b"%d" % n * 200)
+        world.settle()
+    for other in world.others(old):
+        world.cut(old.number, other.number)
+    produce(old, b"lost", timeout_ms=60_000)
+    world.settle()
+    world.until(lambda: any(b.replica.is_leader for b in world.others(old)))
+    produce(next(b for b in world.others(old) if b.replica.is_leader), b"kept")
+    world.pass_time(2000)
+    for segment in old.replica.log.segments_list:
+        old.store.pool.forget(segment)
+        segment.index, segment.trusted_bytes = None, 0
+        segment.hints.clear()
+    return world, old
+
+
+def test_who_can_not_open_a_file_throws_no_log_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops, and has all of it when it starts again."""
+    world, old = deposed()
+    with monkeypatch.context() as patch:
+        descriptors = Descriptors(old, 0, patch)
+        world.heal()
+        with pytest.raises(StorageError, match="too many open files"):
+            world.pass_time(500)
+        assert not old.replica.is_lost
+        assert descriptors.unlinked == []
+    old.kill()
+    old.restart()
+    world.reopen(old)
+    world.pass_time(1000)
+    new = world.leader()
+    assert values(old) == values(new)
+    assert len(values(old)) == 7
+    assert "began again" not in old.node.counts
+
+
+def test_segments_let_go_of_files_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, old = deposed()
+    old.store.pool.get(old.replica.log.segments_list[0])
+    with monkeypatch.context() as patch:
+        Descriptors(old, 1, patch)
+        world.heal()
+        world.pass_time(100)
+        assert old.node.counts["cut"] == 1
+    world.pass_time(2000)
+    assert len(values(old)) == 7
+    assert "began again" not in old.node.counts
