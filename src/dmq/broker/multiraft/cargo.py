@@ -9,12 +9,15 @@ case: a log that begins in the middle of a batch gets that batch without its beg
 Called by sending.py and repair.py (reading) and replica.py (taking).
 """
 
+import logging
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from dmq.errors import ProtocolError, StorageError
+from dmq.machines.producers.entries import SEQUENCE_MASK
 from dmq.raft.messages import Append
 from dmq.records import (
     CODEC_MASK,
@@ -25,6 +28,9 @@ from dmq.records import (
     LENGTH_OVERHEAD,
     MAGIC,
     NO_SEQUENCE,
+    BatchError,
+    BatchHeader,
+    Record,
     build_batch,
     check_crc,
     filler,
@@ -33,6 +39,8 @@ from dmq.records import (
     scan,
 )
 from dmq.storage.log import Log
+
+logger = logging.getLogger("dmq.broker")
 
 PIECE_BYTES = 256 * 1024
 """Record bytes in one message, unless a single batch has more."""
@@ -156,13 +164,22 @@ def clip(batch: Batch, start: int) -> bytes:
     """The batch without the records below `start`, where the log begins.
 
     Its first time becomes that of a record: if it said when tombstones may go, compaction has to say
-    so anew.
+    so anew. One that nobody can open, as its producer sent it, has no records that a reader would miss.
     """
     header = read_header(batch.data)
-    records = [r for r in iterate(batch.data, 0, header) if r.offset >= start]
-    if not records:
-        return filler(start, batch.next, header.leader_epoch)
-    has_sequence = header.base_sequence != NO_SEQUENCE
+    try:
+        records = [r for r in iterate(batch.data, 0, header) if r.offset >= start]
+        if records:
+            return _clipped(batch, header, records, start)
+    except (BatchError, struct.error) as error:  # Or it has times that no batch has room for.
+        logger.warning("the batch at offset %d is no good to readers: %s", batch.base, error)
+    return filler(start, batch.next, header.leader_epoch)
+
+
+def _clipped(batch: Batch, header: BatchHeader, records: list[Record], start: int) -> bytes:
+    sequence = header.base_sequence
+    if sequence != NO_SEQUENCE:
+        sequence = (sequence + start - batch.base) & SEQUENCE_MASK
     return bytes(
         build_batch(
             records,
@@ -172,9 +189,7 @@ def clip(batch: Batch, start: int) -> bytes:
             attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence + start - batch.base
-            if has_sequence
-            else NO_SEQUENCE,
+            base_sequence=sequence,
             last_offset=batch.next - 1,
         )
     )

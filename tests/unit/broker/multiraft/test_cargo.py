@@ -1,12 +1,25 @@
 """Record bytes between two logs: what is taken, what is refused, how beginnings are fitted."""
 
+import struct
+
 import pytest
+from crc32c import crc32c
+from unit.broker.multiraft.wiring import World
 
 from dmq.broker.multiraft import cargo
 from dmq.codecs import Codec
 from dmq.errors import ProtocolError
 from dmq.raft.messages import Append
-from dmq.records import DELETE_HORIZON, Record, build_batch, check_crc, iterate, read_header
+from dmq.records import (
+    CRC_START,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    Record,
+    build_batch,
+    check_crc,
+    iterate,
+    read_header,
+)
 from dmq.types import Mark, Position
 
 
@@ -94,3 +107,54 @@ def test_a_compacted_batch_may_have_nothing_left_above_the_beginning() -> None:
     (clipped,) = cargo.fit([whole], 4, 10)
     header = read_header(clipped)
     assert (header.base_offset, header.next_offset, header.record_count) == (4, 10, 0)
+
+
+def garbage(count: int) -> bytearray:
+    """A header and CRC that are right, and no records behind it: `record.validation=header` takes it."""
+    data = bytearray(batch(0, count))
+    data[HEADER_SIZE:] = b"\xff" * (len(data) - HEADER_SIZE)
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[CRC_START:]))
+    return data
+
+
+def test_a_batch_that_nobody_can_open_is_left_out() -> None:
+    (whole,) = cargo.check(append(4, 10), bytes(garbage(10)))
+    (clipped,) = cargo.fit([whole], 4, 10)
+    header = read_header(clipped)
+    assert (header.base_offset, header.next_offset, header.record_count) == (4, 10, 0)
+    assert header.leader_epoch == 1
+
+
+def test_times_that_no_batch_has_room_for_stop_nobody() -> None:
+    records = [Record(n, 2**62 * (n + 1) - n, b"k", b"v") for n in range(2)]
+    data = bytearray(build_batch(records, leader_epoch=1))
+    struct.pack_into(">q", data, 27, 2**62 + 1)  # The first time: the second is beyond all now.
+    struct.pack_into(">I", data, 17, crc32c(memoryview(data)[CRC_START:]))
+    (whole,) = cargo.check(append(1, 2), bytes(data))
+    (clipped,) = cargo.fit([whole], 1, 2)
+    assert read_header(clipped).next_offset == 2
+
+
+def test_sequences_of_a_batch_without_its_beginning_begin_again_after_the_last() -> None:
+    records = [Record(n, 1000, b"k", b"v") for n in range(4)]
+    data = build_batch(records, leader_epoch=1, producer_id=5, base_sequence=2**31 - 2)
+    (whole,) = cargo.check(append(3, 4), bytes(data))
+    (clipped,) = cargo.fit([whole], 3, 4)
+    assert read_header(clipped).base_sequence == 1
+
+
+def test_a_replica_that_was_away_gets_a_log_that_begins_in_such_a_batch() -> None:
+    world = World(3)
+    leader = world.elected()
+    away = world.others(leader)[0]
+    away.kill()
+    for data in (garbage(10), bytearray(batch(0, 1))):
+        leader.replica.append(memoryview(data), -1, -1, world.now)
+        world.pass_time(50)
+    leader.replica.trim(4, world.now)
+    world.pass_time(300)
+    away.restart()
+    world.reopen(away)
+    world.pass_time(1000)
+    assert (away.replica.log_start_offset, away.replica.log_end_offset) == (4, 11)
+    assert away.replica.core.commit.offset == 11
