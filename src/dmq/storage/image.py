@@ -127,11 +127,14 @@ class Image:
         if not batches:
             return
         segments = self.segments
+        unknown = items.UNKNOWN_TIMESTAMP
         for _, segment, byte, length, _, _, _, greatest in batches:
             if byte and (segment in segments or not self.may_lack):
                 before = segments[segment][1]
-                if before > greatest:
+                if before > greatest or before == unknown:
                     greatest = before
+            elif byte:
+                greatest = unknown
             segments[segment] = (byte + length, greatest)
         self.end_offset = batches[-1][6]
         self.pending += batches

@@ -269,7 +269,9 @@ class Restorer:
         while True:
             known, newest = segments[base]
             size, end, greatest = self._good_bytes(image, directory, base, known, end)
-            segments[base] = (size, max(newest, greatest))
+            if newest != items.UNKNOWN_TIMESTAMP:
+                newest = max(newest, greatest)
+            segments[base] = (size, newest)
             is_whole = present.get(_name(base), 0) <= size
             if not is_whole:
                 self._open(directory, base).cut(size)

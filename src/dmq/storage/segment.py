@@ -357,12 +357,28 @@ class SegmentReader:
     def index(self) -> Index:
         """The index, covering all of the segment."""
         segment = self._segment
-        index = segment.index
+        index, is_of_files = segment.index, False
         if index is None:
             index = segment.index = self._load()
+            is_of_files = bool(index.covered)
             self._pool.loaded_index(segment)
         if index.covered < segment.readable:
             self._extend(index)
+        if is_of_files and index.max_timestamp != segment.max_timestamp:
+            index = self._make_anew()
+        return index
+
+    def _make_anew(self) -> Index:
+        """Of two files one may have been lost with the power: a greatest time that is too low would
+        let retention take the segment early, so it must be what the segment says."""
+        segment = self._segment
+        index = Index()
+        self._extend(index)
+        segment.index = index
+        if index.covered == segment.size and segment.max_timestamp == UNKNOWN_TIMESTAMP:
+            segment.max_timestamp = index.max_timestamp
+        else:
+            segment.trusted_bytes = 0
         return index
 
     def _load(self) -> Index:
