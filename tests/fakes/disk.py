@@ -36,6 +36,12 @@ class Inode:
         self.reserved = 0
         self.is_lying = False
         """A sync failed: `now` may show what is neither synced nor in the operations since."""
+        self.unreadable: list[tuple[int, int]] = []
+        """From and to before which byte the disk gives nothing back, until they are written again."""
+
+    def heal(self, start: int, stop: int) -> None:
+        parts = [((a, min(b, start)), (max(a, stop), b)) for a, b in self.unreadable]
+        self.unreadable = [part for both in parts for part in both if part[0] < part[1]]
 
     def do(self, op: tuple[int, bytes | None]) -> None:
         apply(self.now, op)
@@ -163,6 +169,8 @@ class FakeFile:
         raise OSError(errno.EBADF, "a fake file has no descriptor")
 
     def read_at(self, position: int, length: int) -> bytes:
+        if any(a < position + length and position < b for a, b in self.inode.unreadable):
+            raise OSError(errno.EIO, "the disk gives nothing back", self.name)
         return bytes(self.inode.now[position : position + length])
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
@@ -175,6 +183,7 @@ class FakeFile:
                 self.inode.do((position, data[:kept]))
             raise OSError(errno.ENOSPC, "no space left", self.name)
         self.inode.do((position, data))
+        self.inode.heal(position, position + len(data))
 
     def size(self) -> int:
         return len(self.inode.now)
@@ -272,6 +281,12 @@ class FakeDisk:
         inode.now[position] ^= mask
         if position < len(inode.synced):
             inode.synced[position] ^= mask
+
+    def spoil(self, name: str, position: int, length: int = 1) -> None:
+        """The disk gives these bytes not back, until somebody writes there."""
+        inode = self._node(name)
+        assert isinstance(inode, Inode)
+        inode.unreadable.append((position, position + length))
 
     def room(self, inode: Inode, end: int) -> int:
         """Bytes that a write up to `end` may have, as far as the disk is not full."""

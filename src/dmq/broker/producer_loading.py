@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from dmq.broker.multiraft.cargo import RotError
+from dmq.broker.multiraft.cargo import RotError, bytes_of
 from dmq.broker.multiraft.replica import Replica
 from dmq.errors import CorruptError, StorageError
 from dmq.machines.producers.entries import Marker
@@ -254,7 +254,7 @@ def first_offset(replica: Replica) -> int:
 
 def look_into(slices: list[FileSlice], start: int) -> Piece:
     """As `look_at`, with bytes that are still to be read."""
-    return look_at(b"".join(part.pread() for part in slices), start)
+    return look_at(bytes_of(slices, start), start)
 
 
 def _read_some(held: FileSlice, start: int) -> Piece | None:
@@ -263,7 +263,7 @@ def _read_some(held: FileSlice, start: int) -> Piece | None:
     size = LOAD_BYTES
     while True:
         try:
-            return look_at(held.part(0, min(size, len(held))).pread(), start)
+            return look_into([held.part(0, min(size, len(held)))], start)
         except RotError as error:
             if error.offset > start or size >= len(held):
                 return None

@@ -28,6 +28,47 @@ _SYNC_RANGE_WRITE = 2
 _SYNC_RANGE_WAIT = 1 | 2 | 4
 
 
+_UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
+SECTOR_BYTES = 4096
+"""What the page cache reads at once: if a part of it can't be read, nothing of it can."""
+
+
+def is_unreadable(error: BaseException | None) -> bool:
+    """Whether the disk gives bytes not back, which is as if they had rotted. Whatever else keeps one
+    from reading, a lack of descriptors say, tells nothing of the bytes."""
+    return isinstance(error, OSError) and error.errno in _UNREADABLE
+
+
+def read_around(file: "File", position: int, length: int) -> bytes:
+    """The bytes at `position`, with zeros where the disk gives none back."""
+    length = min(length, max(file.size() - position, 0))
+    try:
+        return file.read_at(position, length)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+    middle = (position + length // 2) // SECTOR_BYTES * SECTOR_BYTES
+    if not position < middle < position + length:
+        middle = position + SECTOR_BYTES - position % SECTOR_BYTES
+        if middle >= position + length:
+            return bytes(length)
+    first = read_around(file, position, middle - position)
+    return first + read_around(file, middle, position + length - middle)
+
+
+def is_readable(file: "File", position: int, length: int) -> bool:
+    """Whether the disk gives all sectors back that have a part of this."""
+    start = position // SECTOR_BYTES * SECTOR_BYTES
+    stop = -(-(position + length) // SECTOR_BYTES) * SECTOR_BYTES
+    try:
+        file.read_at(start, stop - start)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        return False
+    return True
+
+
 class File(Protocol):
     """An open file; it closes when the last reference to it goes."""
 
@@ -174,6 +215,8 @@ class OsFile:
         except BlockingIOError:
             return False
         except OSError as error:
+            if is_unreadable(error):
+                return False  # Whoever reads it beside the loop will say so.
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise
         return True

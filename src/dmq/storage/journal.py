@@ -21,7 +21,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from dmq.errors import CorruptError, FatalStorageError, StorageError
-from dmq.storage.files import Buffer, File, Files
+from dmq.storage.files import Buffer, File, Files, is_readable, read_around
 
 DIRECTORY = "journal"
 MAGIC = b"DMQJ"
@@ -327,12 +327,15 @@ def is_body_good(body: Buffer, number: int, seq: int, crc: int, salt: int) -> bo
 def read_records(
     file: File, number: int, salt: int, position: int = 0
 ) -> Iterator[tuple[Place, memoryview]]:
-    """The good records from `position` on up to the first bad one, with their bodies."""
-    start, view = position, memoryview(file.read_at(position, _FIRST_READ_BYTES))
+    """The good records from `position` on up to the first bad one, with their bodies.
+
+    Bytes that the disk gives not back are bad; those that no record has keep nobody from starting.
+    """
+    start, view = position, memoryview(read_around(file, position, _FIRST_READ_BYTES))
     before: int | None = None
     while True:
         if position - start + HEADER_SIZE > len(view):
-            start, view = position, memoryview(file.read_at(position, _READ_BYTES))
+            start, view = position, memoryview(read_around(file, position, _READ_BYTES))
         found = read_header(view, position - start, number, salt)
         if found is None:
             return
@@ -341,7 +344,7 @@ def read_records(
             return
         if place.end > len(view):
             more = max(_READ_BYTES, HEADER_SIZE + place.length)
-            start, view = position, memoryview(file.read_at(position, more))
+            start, view = position, memoryview(read_around(file, position, more))
             place = place._replace(position=HEADER_SIZE)
             if place.end > len(view):
                 return
@@ -355,7 +358,7 @@ def read_records(
 
 def find_record(file: File, number: int, salt: int, position: int, seq: int) -> Place | None:
     """A good record of this file with a seq above `seq` anywhere beyond `position`."""
-    rest = file.read_at(position, max(file.size() - position, 0))
+    rest = read_around(file, position, file.size())
     # A file that was used before is full of headers with its old number: they are not worth a look.
     begins = re.compile(MAGIC + rb"(?=.{4}%b)" % re.escape(_NUMBER.pack(number)), re.DOTALL)
     for match in begins.finditer(rest):
@@ -367,3 +370,14 @@ def find_record(file: File, number: int, salt: int, position: int, seq: int) -> 
             if is_good and place.seq > seq:
                 return place._replace(position=position + place.position)
     return None
+
+
+def is_hidden(file: File, number: int, salt: int, position: int) -> bool:
+    """Whether the disk gives nothing back where the next record is, or would be.
+
+    One sector has many turns, and no record behind them tells of the last: they may have been promised.
+    """
+    if not is_readable(file, position, HEADER_SIZE):
+        return True
+    found = read_header(file.read_at(position, HEADER_SIZE), 0, number, salt)
+    return found is not None and not is_readable(file, position + HEADER_SIZE, found[0].length)

@@ -8,7 +8,7 @@ import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from dmq.storage.files import File
+from dmq.storage.files import File, is_unreadable
 from dmq.storage.segment import BatchPlace, Segment, SegmentReader, base_of, walk
 
 if TYPE_CHECKING:
@@ -46,8 +46,14 @@ class FileSlice:
         return base_of(self._file.name)
 
     def base_at(self, byte: int) -> int | None:
-        """Base offset of the batch at this byte of the file; None if the file is shorter."""
-        head = self._file.read_at(byte, _BASE.size)
+        """Base offset of the batch at this byte of the file; None if the file is shorter, or the disk
+        gives it not back."""
+        try:
+            head = self._file.read_at(byte, _BASE.size)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            return None
         return _BASE.unpack(head)[0] if len(head) == _BASE.size else None
 
     def pread(self) -> bytes:

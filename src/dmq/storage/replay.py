@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dmq.storage import items, journal
-from dmq.storage.files import File, Files
+from dmq.storage.files import File, Files, read_around
 from dmq.storage.image import ORDER_BITS, Event, Told, event_of
 from dmq.storage.items import BATCH_HEAD, BATCH_HEAD_SIZE, FRAME, Kind
 from dmq.storage.journal import FLAG_CLOSE, FLAG_OPEN, JournalFile, Place
@@ -154,8 +154,22 @@ def _judge(replay: Replay, runs: list[Run], suspects: list[Run], oldest: int, sa
     if found:
         _read_again(replay, every, salt)
         runs[:] = every
+    _look_behind(replay, runs, suspects, salt)
     report.is_clean = replay.last is not None and bool(replay.last.flags & FLAG_CLOSE)
     report.torn = _torn(replay, runs, salt)
+
+
+def _look_behind(replay: Replay, runs: list[Run], suspects: list[Run], salt: int) -> None:
+    """Where the newest record ends, or a newer file begins, must be bytes that say that no more came."""
+    newest = runs[-1].number if runs else 0
+    places = [(run, 0) for run in suspects if not run.places and run.number > newest]
+    if replay.last is not None:
+        places.append((runs[-1], replay.last.end))
+    for run, position in places:
+        if journal.is_hidden(run.file, run.number, salt, position):
+            seq = 0 if replay.last is None else replay.last.seq
+            replay.gaps.append((seq + 1, seq + 1))
+            replay.report.rotten = f"what follows record {seq} can't be read from the disk"
 
 
 def _begins_with(first: Place, oldest: int) -> bool:
@@ -193,7 +207,7 @@ def _torn(replay: Replay, runs: list[Run], salt: int) -> str | None:
     last = replay.last
     if last is None or replay.report.is_clean:
         return None
-    head = runs[-1].file.read_at(last.end, journal.HEADER_SIZE)
+    head = read_around(runs[-1].file, last.end, journal.HEADER_SIZE)
     header = journal.read_header(head, 0, last.number, salt)
     return None if header is None else f"record {header[0].seq} in file {last.number}"
 

@@ -9,6 +9,7 @@ by what its batches say. Called by recovery.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -18,7 +19,7 @@ from crc32c import crc32c
 from dmq.errors import StorageError
 from dmq.records import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from dmq.storage import items
-from dmq.storage.files import Buffer, File, Files
+from dmq.storage.files import Buffer, File, Files, is_unreadable, read_around
 from dmq.storage.image import Bytes, Event, Image
 from dmq.storage.items import Damage
 from dmq.storage.journal import JournalFile
@@ -212,19 +213,21 @@ class Restorer:
 
     def _write(self, number: int, images: list[Image]) -> None:
         """The bytes that one journal file has for all logs, neighbours in one write."""
-        file = self._journal[number]
-        view: memoryview | None = None
+        file: File | None = None
         for image in images:
             first = bisect_left(image.pending, number, key=_number)
             mine = image.pending[first : bisect_right(image.pending, number, key=_number)]
             if not mine:
                 continue
-            if view is None:
-                view = memoryview(file.read_at(0, file.size()))
+            if file is None:
+                file = self._journal[number]
+                read = _reader(file)
             self._files.make_dir(f"{LOGS}/{image.uid}")
-            self._write_runs(f"{LOGS}/{image.uid}", mine, view)
+            self._write_runs(f"{LOGS}/{image.uid}", mine, read)
 
-    def _write_runs(self, directory: str, pending: list[Bytes], view: memoryview) -> None:
+    def _write_runs(
+        self, directory: str, pending: list[Bytes], read: Callable[[int, int], Buffer]
+    ) -> None:
         run: list[Buffer] = []
         into, start, end = -1, 0, 0
         for _, segment, byte, length, _, position, _, _ in pending:
@@ -232,7 +235,7 @@ class Restorer:
                 if run:
                     self._open(directory, into).write_at(start, run)
                 into, start, end, run = segment, byte, byte, []
-            run.append(view[position : position + length])
+            run.append(read(position, length))
             end += length
         self._report.replayed_bytes += sum(one[3] for one in pending)
         self._open(directory, into).write_at(start, run)
@@ -304,7 +307,7 @@ class Restorer:
         size = file.size() if limit is None else limit
         marks = image.known.marks
         while position + HEADER_SIZE <= size:
-            header = HEADER.unpack(file.read_at(position, HEADER_SIZE))
+            header = HEADER.unpack(read_around(file, position, HEADER_SIZE))
             length = header[1] + LENGTH_OVERHEAD
             is_fit = (
                 header[3] == MAGIC
@@ -315,12 +318,24 @@ class Restorer:
             )
             if not is_fit:
                 break
-            if crc32c(file.read_at(position + CRC_START, length - CRC_START)) != header[4]:
+            body = read_around(file, position + CRC_START, length - CRC_START)
+            if crc32c(body) != header[4]:
                 break
             position += length
             end = header[0] + header[6] + 1
             greatest = max(greatest, header[8])
         return position, end, greatest
+
+
+def _reader(file: File) -> Callable[[int, int], Buffer]:
+    """Gives pieces of a file: from memory, or, where not all of it can be read, one by one."""
+    try:
+        view = memoryview(file.read_at(0, file.size()))
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        return file.read_at
+    return lambda position, length: view[position : position + length]
 
 
 def _name(base: int, suffix: str = "log") -> str:

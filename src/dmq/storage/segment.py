@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dmq.errors import CorruptError, StorageError
 from dmq.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
-from dmq.storage.files import File, Files
+from dmq.storage.files import SECTOR_BYTES, File, Files, is_unreadable
 from dmq.storage.index import Index, load
 from dmq.storage.items import UNKNOWN_TIMESTAMP, SegmentState
 
@@ -63,15 +63,19 @@ def walk(
     """The batches from `position` to `end`, by their headers.
 
     Raises BadBatchError at bytes that are no header, or not that of the next batch: each begins where
-    the one before it ends.
+    the one before it ends; and where the disk gives none back.
     """
     start, data, following = position, b"", None
     while position < end:
         at = position - start
         if at + HEADER_SIZE > len(data):
             start, at = position, 0
-            data = file.read_at(position, min(read_bytes, end - position))
-            read_bytes = min(read_bytes * 2, _WALK_BYTES_MAX)
+            try:
+                data = file.read_at(position, min(read_bytes, end - position))
+                read_bytes = min(read_bytes * 2, _WALK_BYTES_MAX)
+            except OSError as error:
+                data = _read_less(file, position, end, error)
+                read_bytes = SECTOR_BYTES
         if len(data) - at < HEADER_SIZE:
             raise BadBatchError(file.name, position, end)
         base, length, epoch, magic, _, _, delta, _, max_timestamp, _, _, _, count = (
@@ -85,6 +89,20 @@ def walk(
         following = base + delta + 1
         yield BatchPlace(position, size, base, base + delta, max_timestamp, epoch, count)
         position += size
+
+
+def _read_less(file: File, position: int, end: int, error: OSError) -> bytes:
+    """A header at least, where what lies ahead can't be read. Raises BadBatchError if it can't, too."""
+    for length in (SECTOR_BYTES - position % SECTOR_BYTES, HEADER_SIZE):
+        if not is_unreadable(error):
+            raise error
+        try:
+            return file.read_at(position, min(max(length, HEADER_SIZE), end - position))
+        except OSError as again:
+            error = again
+    if not is_unreadable(error):
+        raise error
+    raise BadBatchError(file.name, position, end) from error
 
 
 class Segment:
@@ -197,15 +215,18 @@ class SegmentFiles:
             raise StorageError(f"{segment.name()}: {error}") from error
 
     def create(self, segment: Segment) -> File:
-        return self._keep(segment, self._open_file(segment.name(), create=True))
+        return self._keep(segment, self.open_file(segment.name(), create=True))
 
     def _opened(self, segment: Segment) -> File:
         try:
-            return self._open_file(segment.name())
-        except FileNotFoundError as error:
-            raise BadBatchError(segment.name(), 0, segment.readable) from error
+            return self.open_file(segment.name())
+        except OSError as error:
+            if is_unreadable(error) or isinstance(error, FileNotFoundError):
+                raise BadBatchError(segment.name(), 0, segment.readable) from error
+            raise
 
-    def _open_file(self, name: str, *, create: bool = False) -> File:
+    def open_file(self, name: str, *, create: bool = False) -> File:
+        """Raises OSError; for want of descriptors only if no segment has one any more."""
         while True:
             try:
                 return self.files.open(name, create=create)
@@ -391,11 +412,15 @@ class SegmentReader:
         return index
 
     def _read(self, suffix: str) -> bytes:
+        """An index file; nothing if it is not there, or can't be read."""
+        name = self._segment.name(suffix)
         try:
-            file = self._pool.files.open(self._segment.name(suffix))
-        except FileNotFoundError:
-            return b""
-        return file.read_at(0, file.size())
+            file = self._pool.open_file(name)
+            return file.read_at(0, file.size())
+        except OSError as error:
+            if is_unreadable(error) or isinstance(error, FileNotFoundError):
+                return b""
+            raise StorageError(f"{name}: {error}") from error
 
     def _extend(self, index: Index) -> None:
         base, end, interval = self._segment.base, self._segment.readable, self._interval

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dmq.broker.multiraft import cargo
 from dmq.errors import ProtocolError
 from dmq.raft.marks import Marks
-from dmq.storage.files import File
+from dmq.storage.files import File, is_unreadable
 from dmq.storage.items import Damage
 from dmq.storage.segment import BadBatchError, Segment, walk
 from dmq.types import Voter
@@ -100,8 +100,10 @@ class BadRange:
                 if batch.base != self.offset or not marks.fits(batch.base, epoch):
                     break
                 self.byte, self.offset = place.position + place.size, batch.next
-        except (BadBatchError, ProtocolError):
-            pass  # Good up to here.
+        except (BadBatchError, ProtocolError, OSError) as error:
+            if isinstance(error, OSError) and not is_unreadable(error):
+                raise
+            # Good up to here.
         self.is_known = True
         return cost
 

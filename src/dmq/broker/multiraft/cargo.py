@@ -38,7 +38,9 @@ from dmq.records import (
     read_header,
     scan,
 )
+from dmq.storage.files import is_unreadable
 from dmq.storage.log import Log
+from dmq.storage.reading import FileSlice
 
 logger = logging.getLogger("dmq.broker")
 
@@ -56,22 +58,32 @@ class Piece(NamedTuple):
 class RotError(StorageError):
     """The batch at `offset` is not what was written."""
 
-    def __init__(self, offset: int) -> None:
-        super().__init__(f"the batch at offset {offset} fails its CRC")
+    def __init__(self, offset: int, why: str = "it fails its CRC, or is out of place") -> None:
+        super().__init__(f"the batch at offset {offset} can't be believed: {why}")
         self.offset = offset
+
+
+def bytes_of(slices: list[FileSlice], start: int) -> bytes:
+    """What slices of a log from `start` on have. Raises RotError where the disk gives nothing back."""
+    try:
+        return b"".join(part.pread() for part in slices)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        raise RotError(start, str(error)) from error
 
 
 def read_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece:
     """Batches from `start` up to `stop` at most, at least one if there is one. None if `stop` lies in
     a batch without records that compaction left: other replicas' may end there.
 
-    Raises StorageError if the log's bytes are bad (RotError if only a CRC says so).
+    Raises StorageError if the log's bytes are bad (RotError if only a CRC says so, or the disk).
     """
     stop = min(stop, log.readable_end)
     if start >= stop:
         return Piece(start, b"")
     slices = log.read(start, bytes_max, stop, whole_first_batch=True)
-    data = b"".join(s.pread() for s in slices)
+    data = bytes_of(slices, start)
     if not data and _is_beyond(log, start, stop):
         return Piece(start, b"")
     end, size, marks = start, 0, log.marks
@@ -95,7 +107,7 @@ def read_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece:
 def _is_beyond(log: Log, start: int, stop: int) -> bool:
     """Whether the batch that holds `start` has no records, and goes beyond `stop`."""
     parts = log.read(start, HEADER_SIZE, log.readable_end, whole_first_batch=True)
-    data = b"".join(part.pread() for part in parts)
+    data = bytes_of(parts, start)
     if len(data) < HEADER_SIZE:
         return False
     header = read_header(data)

@@ -30,7 +30,6 @@ from dmq.raft.writes import AddMark, CutTo, ResetTo, SetHard, Take, Trim, Write
 from dmq.storage.items import Damage
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.reading import segment_at
-from dmq.storage.segment import BadBatchError
 from dmq.storage.store import Store
 from dmq.types import Mark, Position, Voter
 
@@ -599,6 +598,6 @@ def bad_bytes(log: Log, offset: int) -> Damage:
     segment = log.segments_list[segment_at(log.segments_list, offset)]
     try:
         start = log.reader(segment).position(offset)
-    except BadBatchError:  # More of it is bad, so that nobody can say where the batch lies.
+    except StorageError:  # More of it is bad, or there: nobody can say where the batch lies.
         start = 0
     return Damage(segment.base, start, segment.size)

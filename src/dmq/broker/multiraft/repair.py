@@ -35,6 +35,7 @@ from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender
 from dmq.errors import KafkaError, ProtocolError, StorageError
 from dmq.records import read_header
+from dmq.storage.files import is_unreadable
 from dmq.storage.store import Store
 from dmq.types import Position, Voter
 
@@ -168,9 +169,14 @@ class Repairs:
         """See what is missing where, as much as a turn may look at, log after log."""
         budget = left = self._settings.slice_bytes if now >= self._look_at else 0
         self._is_behind = False
-        for replica in self._ranges:
+        for replica in list(self._ranges):
             if replica.log.is_damaged:
-                left = self._look_into(replica, left)
+                try:
+                    left = self._look_into(replica, left)
+                except OSError as error:
+                    left -= FILE_COST
+                    self._is_behind = True
+                    self._is_refused(replica, error)
         if left < budget:
             self._look_at = now + self._settings.pause_ms
 
@@ -246,8 +252,9 @@ class Repairs:
             return False
         try:
             self._store.pool.create(found.segment).write_at(found.byte, [data])
-        except OSError:
-            return False  # The disk is full; asked again later.
+        except OSError as error:
+            self._is_refused(replica, error)
+            return False
         found.came(byte, reply.stop)
         if found.offset < found.stop:
             return False
@@ -261,6 +268,14 @@ class Repairs:
         it is from there that we would get the log anew."""
         replica.count("repair of another length")
         if peer == replica.core.leader and replica.order is None:
+            self.give_up(replica)
+
+    def _is_refused(self, replica: Replica, error: OSError) -> None:
+        """The disk takes or gives no bytes there: what is missing is asked for again later. A bad place
+        stays bad, so that the log must lie elsewhere, if we can get it anew."""
+        replica.count("repair refused by the disk")
+        has_leader = replica.core.leader not in (None, replica.me)
+        if is_unreadable(error) and has_leader and replica.order is None:
             self.give_up(replica)
 
     def _shorten(self, replica: Replica, found: BadRange) -> None:
