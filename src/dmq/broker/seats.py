@@ -86,7 +86,8 @@ class Seat:
             self.replica.note_damage(bad, now)
 
     def _take(self) -> None:
-        if self.replica.log.staged_bytes:
+        source = self.replica.log
+        if source.staged_bytes or source.readable_end < source.end_offset:
             return  # The end of the log can't be read before a turn has written it.
         occupant = self._make(self)
         try:
