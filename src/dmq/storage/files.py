@@ -6,6 +6,7 @@ parts. Reads and writes go to the page cache and return at once. What blocks (`s
 here nothing is retried or hidden. `tests/fakes/disk.py` is the other implementation.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -222,20 +223,57 @@ class OsFile:
         return True
 
 
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_KEPT_OPEN = ("journal", "logs")
+"""Directories that are synced again and again, and without which nothing goes on."""
+_RESERVED_FDS = 4
+
+
 class OsFiles:
-    """A directory of the operating system; made if it is not there."""
+    """A directory of the operating system; made if it is not there.
+
+    Has a few descriptors in reserve: others may have taken all that the process may have when the
+    journal needs its next file, or a directory must be synced, and then the broker would have to stop.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self._root_fd = -1
         self._lock_fd: int | None = None
+        self._kept: dict[str, int] = {}
+        self._reserve: list[int] = []
         os.makedirs(root, exist_ok=True)
-        self._root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._root_fd = os.open(root, _DIRECTORY_FLAGS)
+        self._fill_reserve()
 
     def __del__(self) -> None:
         self.unlock()
-        if self._root_fd >= 0:
-            os.close(self._root_fd)
+        for fd in (self._root_fd, *self._kept.values(), *self._reserve):
+            if fd >= 0:
+                os.close(fd)
+
+    def _fill_reserve(self) -> None:
+        try:
+            while len(self._reserve) < _RESERVED_FDS:
+                self._reserve.append(os.dup(self._root_fd))
+        except OSError:
+            return  # With the next one that is needed.
+
+    def _open_vital(self, path: str, flags: int) -> int:
+        """As `os.open`, with one in reserve if there is no other descriptor; for any thread."""
+        try:
+            fd = os.open(path, flags, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            try:
+                spare = self._reserve.pop()
+            except IndexError:
+                raise error from None
+            os.close(spare)
+            return os.open(path, flags, 0o644)
+        self._fill_reserve()
+        return fd
 
     def _path(self, name: str) -> str:
         return f"{self.root}/{name}"
@@ -257,7 +295,10 @@ class OsFiles:
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(name, os.open(self._path(name), flags, 0o644))
+        path = self._path(name)
+        is_vital = name.startswith("journal/")
+        fd = self._open_vital(path, flags) if is_vital else os.open(path, flags, 0o644)
+        return OsFile(name, fd)
 
     def exists(self, name: str) -> bool:
         return os.path.lexists(self._path(name))
@@ -280,10 +321,10 @@ class OsFiles:
 
     def make_dir(self, name: str) -> None:
         """Make one directory; nothing happens if it is there."""
-        try:
+        with contextlib.suppress(FileExistsError):
             os.mkdir(self._path(name))
-        except FileExistsError:
-            return
+        if name in _KEPT_OPEN and name not in self._kept:
+            self._kept[name] = os.open(self._path(name), _DIRECTORY_FLAGS)
 
     def remove_dir(self, name: str) -> None:
         os.rmdir(self._path(name))
@@ -295,11 +336,16 @@ class OsFiles:
         os.rename(self._path(old), self._path(new))
 
     def sync_dir(self, name: str) -> None:
-        fd = os.open(self._path(name), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        known = self._root_fd if name == "." else self._kept.get(name)
+        if known is not None:
+            os.fsync(known)
+            return
+        fd = self._open_vital(self._path(name), _DIRECTORY_FLAGS)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+            self._fill_reserve()
 
     def sync_all(self) -> None:
         """Everything dirty on this file system, ours or not."""

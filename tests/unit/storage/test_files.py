@@ -1,12 +1,17 @@
 """The operating system behind `Files`, for real."""
 
+import contextlib
 import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.batches import fill, make_log, offsets, open_store
 
 from dmq.storage import files as module
 from dmq.storage.files import OsFiles
+from dmq.storage.log import LogSettings
 
 
 @pytest.fixture
@@ -126,3 +131,55 @@ def test_bytes_may_go_to_the_disk_before_the_sync(disk: OsFiles) -> None:
     file.start_sync(0, 5, waits=True)
     file.sync()
     assert file.read_at(0, 5) == b"hello"
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """All that the process may have are taken."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    first = os.open("/dev/null", os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first + 50, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(first))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in (first, *taken):
+            os.close(fd)
+
+
+def test_directories_are_synced_though_there_is_no_descriptor_left(disk: OsFiles) -> None:
+    for name in ("journal", "logs", "logs/7"):
+        disk.make_dir(name)
+    with no_descriptors():
+        for _ in range(10):
+            for name in (".", "journal", "logs", "logs/7"):
+                disk.sync_dir(name)
+        with pytest.raises(OSError, match="Too many open files"):
+            disk.open("logs/7/file", create=True)
+
+
+def test_the_journal_goes_on_in_its_next_file_though_there_is_no_descriptor_left(
+    disk: OsFiles,
+) -> None:
+    store = open_store(disk)
+    log = make_log(store, LogSettings(segment_bytes=1 << 20))
+    fill(store, log, 3)
+    number = store._journal.files[-1].number
+    with no_descriptors():
+        fill(store, log, 60)
+    assert store._journal.files[-1].number >= number + 2
+    assert offsets(log) == list(range(63))
+
+
+def test_descriptors_are_given_back(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    disk = OsFiles(str(tmp_path / "data"))
+    for name in ("journal", "logs", "logs"):
+        disk.make_dir(name)
+    disk.sync_dir("logs")
+    del disk
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
