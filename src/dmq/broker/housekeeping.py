@@ -68,7 +68,7 @@ class Housekeeping:
         self._keep_some(now)
         try:
             self._compaction.tick(now, settings, self._everything)
-        except OSError as error:  # Out of descriptors, say: compaction can wait.
+        except (StorageError, OSError) as error:  # Bad bytes, no descriptors: it can wait.
             log.warning("compaction has to wait: %s", error)
 
     def _everything(self) -> list[Kept]:

@@ -546,3 +546,18 @@ def test_what_it_did_is_in_the_log(kept: Kept, caplog: pytest.LogCaptureFixture)
     kept.clean()
     assert "compacted Partition(t-0" in caplog.text
     assert "1 of 2 records" in caplog.text
+
+
+def test_a_log_that_can_not_be_read_when_it_is_to_be_compacted_stops_nobody(
+    kept: Kept, caplog: pytest.LogCaptureFixture
+) -> None:
+    partition = compacted(kept)
+    for key in (b"a", b"b", b"a", b"c"):
+        put(kept, partition, key, b"v" * 100)
+    first = partition.log.segments_list[0]
+    first.max_timestamp, first.index, first.trusted_bytes = -2, None, 0  # As after a cut.
+    kept.broker.disk.spoil(first.name(), 0, 100)
+    for _ in range(20):
+        kept.broker.pass_time(CHECK_MS)
+        kept.tick()
+    assert "compaction has to wait" in caplog.text
