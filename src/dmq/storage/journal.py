@@ -310,7 +310,7 @@ def read_header(buf: Buffer, position: int, number: int, salt: int) -> tuple[Pla
 
 def first_number(file: File, salt: int) -> int:
     """The file number in the header that the file begins with, whatever its name is now; 0: none."""
-    raw = file.read_at(0, HEADER_SIZE)
+    raw = read_around(file, 0, HEADER_SIZE)
     if len(raw) < HEADER_SIZE or raw[:4] != MAGIC:
         return 0
     (header_crc,) = _CRC.unpack_from(raw, _HEADER.size)

@@ -152,3 +152,14 @@ def test_a_write_makes_it_readable_again() -> None:
     assert file.read_at(0, 15) == b"x" * 5 + b"y" * 10
     with pytest.raises(OSError, match="nothing back"):
         file.read_at(0, 16)
+
+
+def test_a_spare_journal_file_that_can_not_be_read_keeps_nobody_from_starting() -> None:
+    disk, store, log = written()
+    spares = [*store._journal.spares]
+    assert spares, "there is one, or this test says nothing"
+    for name in spares:
+        disk.spoil(name, 0)
+    disk.kill()
+    again = open_store(disk, WIDE)
+    assert offsets(again.logs[log.uid]) == [*range(12)]
