@@ -2,8 +2,10 @@
 
 Reads the cluster's state, changes nothing. A broker is a number; the process that has it is known by
 its epoch, its disk by the directory id. Epochs and the numbers that the cluster gives out are never
-used twice, also when their broker is long gone. Whether a broker is alive is not known here: each one
-has its own view of its links. Called by `cluster.py`; the functions at the end by the broker itself.
+used twice, also when their broker is long gone. A disk that was replaced may take its number back, for
+that can have been a mistake; one that was taken out with its broker does not. Whether a broker is
+alive is not known here: each one has its own view of its links. Called by `cluster.py`; the functions
+at the end by the broker itself.
 """
 
 import dataclasses
@@ -18,9 +20,13 @@ from dmq.machines.records import (
     encode,
 )
 from dmq.machines.state import ClusterState
+from dmq.types import Voter
 
 PEER_LISTENER = "PEER"
 """The endpoint of this name is where other brokers reach a broker; no client is told of it."""
+FORMER_OF_ONE_MAX = 8
+FORMER_MAX = 256
+"""Data directories that are remembered when their broker was taken out: of one number, and of all."""
 
 
 def register(state: ClusterState, command: RegisterBroker) -> Outcome[Registered]:
@@ -31,7 +37,7 @@ def register(state: ClusterState, command: RegisterBroker) -> Outcome[Registered
     _check_epoch(command, known)
     _check_stays(state, command, known)
     _check_disk(state, node, command, known)
-    next_epoch = max(state.next_epoch, *(broker.epoch + 1 for broker in state.brokers.values()), 1)
+    next_epoch = _next_epoch(state)
     is_same_process = known is not None and known.incarnation == command.incarnation
     epoch = known.epoch if known is not None and is_same_process else next_epoch
     fact = BrokerRecord(
@@ -47,8 +53,12 @@ def register(state: ClusterState, command: RegisterBroker) -> Outcome[Registered
         is_leaving=known is not None and known.is_leaving,
     )
     records = [encode(fact)] if fact != known else []
-    counters = RegistrationsRecord(max(_next_node(state), node + 1), max(next_epoch, epoch + 1))
-    if counters != RegistrationsRecord(state.next_node, state.next_epoch):
+    # Who does not name the cluster begins anew, though it may have asked before.
+    former = tuple(gone for gone in state.former if gone != (node, command.directory))
+    counters = RegistrationsRecord(
+        max(_next_node(state), node + 1), max(next_epoch, epoch + 1), former
+    )
+    if counters != RegistrationsRecord(state.next_node, state.next_epoch, state.former):
         records.append(encode(counters))  # Last: `is_fenced` rests on it.
     return Outcome(Registered(node, epoch), records)
 
@@ -63,6 +73,19 @@ def _number_for(state: ClusterState, command: RegisterBroker) -> int:
 def _next_node(state: ClusterState) -> int:
     """Data directories of before this was written down have brokers, but no counter."""
     return max(state.next_node, max(state.brokers, default=0) + 1)
+
+
+def _next_epoch(state: ClusterState) -> int:
+    return max(state.next_epoch, *(broker.epoch + 1 for broker in state.brokers.values()), 1)
+
+
+def _former_with(state: ClusterState, broker: BrokerRecord) -> tuple[Voter, ...]:
+    """Those that were taken out, and this one."""
+    former = [*state.former, Voter(broker.node, broker.directory)]
+    of_one = [voter for voter in former if voter.node == broker.node]
+    if len(of_one) > FORMER_OF_ONE_MAX:
+        former.remove(of_one[0])
+    return tuple(former[-FORMER_MAX:])
 
 
 def _check_belongs(state: ClusterState, command: RegisterBroker) -> None:
@@ -101,6 +124,14 @@ def _check_stays(state: ClusterState, command: RegisterBroker, known: BrokerReco
             ErrorCode.BROKER_ID_NOT_REGISTERED,
             f"Broker {command.node} was taken out of this cluster. To take part again it joins with "
             "an empty data directory.",
+        )
+    is_named = command.cluster_id is not None
+    if is_named and Voter(command.node, command.directory) in state.former:
+        raise KafkaError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"This broker was taken out of the cluster, and another one has its number {command.node} "
+            "now. To take part again it joins with an empty data directory, under a number of its "
+            "own or none.",
         )
 
 
@@ -144,7 +175,10 @@ def unregister(state: ClusterState, command: UnregisterBroker) -> Outcome[Done]:
             ErrorCode.INVALID_REQUEST, f"Broker {node} is the last one of this cluster."
         )
     if node not in command.voters:
-        return Outcome(Done(), [encode(BrokerGoneRecord(node))])
+        counters = RegistrationsRecord(
+            _next_node(state), _next_epoch(state), _former_with(state, broker)
+        )
+        return Outcome(Done(), [encode(BrokerGoneRecord(node)), encode(counters)])
     leaving = dataclasses.replace(broker, is_leaving=True)
     return Outcome(Done(), [encode(leaving)] if leaving != broker else [])
 

@@ -43,12 +43,14 @@ class RegisterBroker(Command[Registered]):
     `directory` names its disk, `incarnation` the process, `journal_seq` how far its journal came;
     `previous_epoch` is given by a process that registers again, to change something. Who asks for a
     number with a disk that the cluster knows gets that disk's number: its first answer was lost. A
-    known number with another disk takes its place, and of two processes with one number the later
-    one: the former learns it from the record (`brokers.is_fenced`).
+    known number with another disk takes its place, unless that disk was taken out with its broker;
+    and of two processes with one number the later one: the former learns it from the record
+    (`brokers.is_fenced`).
 
     Raises INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION (it lacks a feature that is on),
-    DUPLICATE_BROKER_REGISTRATION (another broker has that disk), INVALID_REGISTRATION (its journal
-    went back: a copy of an old disk), STALE_BROKER_EPOCH (somebody else has that number now).
+    DUPLICATE_BROKER_REGISTRATION (another broker has that disk, or the number of one that was taken
+    out), BROKER_ID_NOT_REGISTERED (it was taken out), INVALID_REGISTRATION (its journal went back: a
+    copy of an old disk), STALE_BROKER_EPOCH (somebody else has that number now).
     """
 
     node: int

@@ -2,7 +2,7 @@
 
     key                             value (JSON, "v" is its version)
     cluster                         {"v", "id"}
-    registrations                   {"v", "next_node", "next_epoch"}
+    registrations                   {"v", "next_node", "next_epoch"} and, if there are any, {"former"}
     broker/<node>                   {"v", "directory", "incarnation", "epoch", "rack", "endpoints",
                                      "features", "journal_seq"} and while it leaves {"leaving"}
     topic/<uuid>                    {"v", "name"}
@@ -79,10 +79,12 @@ class ClusterRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegistrationsRecord:
-    """The lowest number and the lowest epoch that no broker ever had."""
+    """The lowest number and the lowest epoch that no broker ever had. `former`: brokers that were
+    taken out, with the data directories that they had; the oldest first."""
 
     next_node: int
     next_epoch: int
+    former: tuple[Voter, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -224,14 +226,17 @@ def _decode_cluster(rest: str, body: dict[str, Any] | None) -> Fact:
 
 
 def _encode_registrations(fact: RegistrationsRecord) -> Record:
-    value = _value("registrations", next_node=fact.next_node, next_epoch=fact.next_epoch)
-    return Record(b"registrations", value)
+    body: dict[str, Any] = {"next_node": fact.next_node, "next_epoch": fact.next_epoch}
+    if fact.former:
+        body["former"] = [[node, directory.hex] for node, directory in fact.former]
+    return Record(b"registrations", _value("registrations", **body))
 
 
 def _decode_registrations(rest: str, body: dict[str, Any] | None) -> Fact:
     if body is None:
         raise RecordError("the registrations record can't be removed")
-    return RegistrationsRecord(body["next_node"], body["next_epoch"])
+    former = [Voter(node, UUID(directory)) for node, directory in body.get("former", ())]
+    return RegistrationsRecord(body["next_node"], body["next_epoch"], tuple(former))
 
 
 def _encode_broker(fact: BrokerRecord) -> Record:

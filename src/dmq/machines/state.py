@@ -94,6 +94,7 @@ class ClusterState:
     topics_by_id      the same, by id
     brokers           registrations by node id
     next_node         the lowest number that no broker ever had; next_epoch likewise of broker epochs
+    former            brokers that were taken out, with their data directories; the last few
     configs           what each resource sets itself, by (resource type, name); a topic's are also
                       in its TopicState
     features          levels above 0; features_epoch grows with each change
@@ -113,6 +114,7 @@ class ClusterState:
         "configs",
         "features",
         "features_epoch",
+        "former",
         "loads",
         "moving",
         "next_epoch",
@@ -131,6 +133,7 @@ class ClusterState:
         self.brokers: dict[int, BrokerRecord] = {}
         self.next_node = 1
         self.next_epoch = 1
+        self.former: tuple[Voter, ...] = ()
         self.configs: dict[tuple[int, str], Mapping[str, str]] = {}
         self.features: dict[str, int] = {}
         self.features_epoch = 0
@@ -184,6 +187,7 @@ class ClusterState:
 
     def _apply_registrations(self, fact: RegistrationsRecord) -> None:
         self.next_node, self.next_epoch = fact.next_node, fact.next_epoch
+        self.former = fact.former
 
     def _apply_broker(self, fact: BrokerRecord) -> None:
         self.brokers[fact.node] = fact

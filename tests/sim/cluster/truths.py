@@ -241,7 +241,7 @@ def digest(state: ClusterState) -> tuple[Any, ...]:
         tuple(sorted(topics)),
         tuple(sorted(brokers)),
         tuple(sorted((str(topic_id), index) for topic_id, index in state.moving)),
-        (state.next_node, state.next_epoch, state.producer_id_next),
+        (state.next_node, state.next_epoch, state.former, state.producer_id_next),
         tuple(sorted(state.features.items())),
     )
 

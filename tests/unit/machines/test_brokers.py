@@ -4,7 +4,14 @@ import pytest
 from unit.machines.cluster_of import SUPPORTED_FEATURES, Cluster, load_state, new_machine
 
 from dmq.errors import ErrorCode, KafkaError
-from dmq.machines.brokers import PEER_LISTENER, is_fenced, is_unregistered, peer_addresses
+from dmq.machines.brokers import (
+    FORMER_MAX,
+    FORMER_OF_ONE_MAX,
+    PEER_LISTENER,
+    is_fenced,
+    is_unregistered,
+    peer_addresses,
+)
 from dmq.machines.commands import CreateTopics, NewTopic, UnregisterBroker
 from dmq.machines.machine import Record
 from dmq.machines.records import Endpoint, FeatureRange, RegistrationsRecord, encode
@@ -66,6 +73,68 @@ def test_the_directory_of_a_broker_that_left_does_not_bring_it_back() -> None:
     with refused_with(ErrorCode.BROKER_ID_NOT_REGISTERED):
         cluster.do(cluster.registration(3, directory=known.directory, cluster_id=ours))
     assert cluster.do(cluster.registration(3)).node == 3, "with an empty one it may"
+
+
+def test_a_directory_that_was_taken_out_does_not_take_its_number_from_the_next_one() -> None:
+    cluster = Cluster(3)
+    ours = cluster.state.cluster_id
+    first = cluster.state.brokers[3].directory
+    cluster.do(UnregisterBroker(3))
+    second = cluster.registration(3)
+    cluster.do(second)
+    cluster.machine.state = load_state(cluster.log)
+    with refused_with(ErrorCode.DUPLICATE_BROKER_REGISTRATION) as refused:
+        cluster.do(cluster.registration(3, directory=first, cluster_id=ours))
+    assert "was taken out of the cluster" in str(refused.value)
+    assert cluster.state.brokers[3].directory == second.directory
+    back = cluster.registration(3, directory=second.directory, cluster_id=ours)
+    assert cluster.do(back).node == 3, "its successor starts again as ever"
+
+
+def test_all_that_had_a_number_and_were_taken_out_are_refused() -> None:
+    cluster = Cluster(3)
+    ours = cluster.state.cluster_id
+    seen = []
+    for _ in range(FORMER_OF_ONE_MAX + 5):
+        seen.append(cluster.state.brokers[2].directory)
+        cluster.do(UnregisterBroker(2))
+        cluster.do(cluster.registration(2))
+    for directory in seen[5:]:
+        with refused_with(ErrorCode.DUPLICATE_BROKER_REGISTRATION):
+            cluster.do(cluster.registration(2, directory=directory, cluster_id=ours))
+    assert [voter.directory for voter in cluster.state.former] == seen[5:]
+
+
+def test_a_directory_that_was_replaced_may_take_its_number_back() -> None:
+    """Somebody started the broker with an empty folder by mistake."""
+    cluster = Cluster(3)
+    ours = cluster.state.cluster_id
+    first = cluster.state.brokers[3].directory
+    cluster.do(cluster.registration(3))
+    cluster.do(cluster.registration(3, directory=first, cluster_id=ours))
+    assert cluster.state.brokers[3].directory == first
+
+
+def test_a_newcomer_that_was_taken_out_before_it_knew_may_come_again() -> None:
+    """It asks with the same directory, which is empty still; the answer to its first try was lost."""
+    cluster = Cluster(3)
+    newcomer = cluster.registration(7)
+    cluster.do(newcomer)
+    cluster.do(UnregisterBroker(7))
+    cluster.do(newcomer)
+    started = cluster.registration(
+        7, directory=newcomer.directory, cluster_id=cluster.state.cluster_id
+    )
+    assert cluster.do(started).node == 7
+
+
+def test_former_directories_are_bounded() -> None:
+    cluster = Cluster(1)
+    for node in range(2, FORMER_MAX + 9):
+        cluster.do(cluster.registration(node))
+        cluster.do(UnregisterBroker(node))
+    assert len(cluster.state.former) == FORMER_MAX
+    assert cluster.state.former[-1].node == FORMER_MAX + 8
 
 
 def test_a_cluster_may_begin_with_broker_0() -> None:

@@ -58,7 +58,9 @@ facts: st.SearchStrategy[Fact] = st.one_of(
         st.lists(ids, max_size=5).map(tuple),
         st.lists(ids, max_size=5).map(tuple),
     ),
-    st.builds(RegistrationsRecord, ids, ids),
+    st.builds(
+        RegistrationsRecord, ids, ids, st.lists(st.builds(Voter, ids, uuids), max_size=3).map(tuple)
+    ),
     st.builds(PartitionRecord, uuids, ids, st.none()),
     st.builds(ConfigRecord, st.sampled_from([2, 4, 16, 32]), texts, st.dictionaries(texts, texts)),
     st.builds(FeatureRecord, texts, ids, ids),
