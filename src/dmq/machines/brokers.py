@@ -9,6 +9,7 @@ at the end by the broker itself.
 """
 
 import dataclasses
+from itertools import count
 
 from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.commands import Done, RegisterBroker, Registered, UnregisterBroker
@@ -24,6 +25,8 @@ from dmq.types import Voter
 
 PEER_LISTENER = "PEER"
 """The endpoint of this name is where other brokers reach a broker; no client is told of it."""
+NODE_MAX = 2**31 - 1
+"""The highest number that a broker can have: clients are told it in four bytes."""
 FORMER_OF_ONE_MAX = 8
 FORMER_MAX = 256
 """Data directories that are remembered when their broker was taken out: of one number, and of all."""
@@ -32,6 +35,7 @@ FORMER_MAX = 256
 def register(state: ClusterState, command: RegisterBroker) -> Outcome[Registered]:
     """A process becomes a broker, or says something new about itself. Raises KafkaError."""
     _check_belongs(state, command)
+    _check_number(command)
     node = command.node if command.node >= 0 else _number_for(state, command)
     known = state.brokers.get(node)
     _check_epoch(command, known)
@@ -67,7 +71,11 @@ def _number_for(state: ClusterState, command: RegisterBroker) -> int:
     for broker in state.brokers.values():
         if broker.directory == command.directory:
             return broker.node
-    return _next_node(state)
+    if (node := _next_node(state)) <= NODE_MAX:
+        return node
+    # Somebody chose the highest: the lowest that nobody has, nor is known to have had.
+    taken = {*state.brokers, *(voter.node for voter in state.former)}
+    return next(node for node in count(1) if node not in taken)
 
 
 def _next_node(state: ClusterState) -> int:
@@ -102,6 +110,14 @@ def _check_belongs(state: ClusterState, command: RegisterBroker) -> None:
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"The cluster runs {name} at level {level}, which the broker does not support.",
             )
+
+
+def _check_number(command: RegisterBroker) -> None:
+    if not -1 <= command.node <= NODE_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REGISTRATION,
+            f"A broker's number is from 0 to {NODE_MAX}, not {command.node}.",
+        )
 
 
 def _check_epoch(command: RegisterBroker, known: BrokerRecord | None) -> None:

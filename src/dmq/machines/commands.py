@@ -50,7 +50,8 @@ class RegisterBroker(Command[Registered]):
     Raises INCONSISTENT_CLUSTER_ID, UNSUPPORTED_VERSION (it lacks a feature that is on),
     DUPLICATE_BROKER_REGISTRATION (another broker has that disk, or the number of one that was taken
     out), BROKER_ID_NOT_REGISTERED (it was taken out), INVALID_REGISTRATION (its journal went back: a
-    copy of an old disk), STALE_BROKER_EPOCH (somebody else has that number now).
+    copy of an old disk; or nobody can have that number), STALE_BROKER_EPOCH (somebody else has that
+    number now).
     """
 
     node: int

@@ -7,6 +7,7 @@ from dmq.errors import ErrorCode, KafkaError
 from dmq.machines.brokers import (
     FORMER_MAX,
     FORMER_OF_ONE_MAX,
+    NODE_MAX,
     PEER_LISTENER,
     is_fenced,
     is_unregistered,
@@ -41,6 +42,23 @@ def test_a_broker_without_a_number_gets_the_next_one() -> None:
     assert cluster.do(cluster.registration(-1)).node == 4
     cluster.do(cluster.registration(9))
     assert cluster.do(cluster.registration(-1)).node == 10
+
+
+def test_numbers_are_those_that_clients_can_be_told() -> None:
+    cluster = Cluster(2)
+    for node in (NODE_MAX + 1, 2**63, -2):
+        with refused_with(ErrorCode.INVALID_REGISTRATION):
+            cluster.do(cluster.registration(node))
+    assert cluster.do(cluster.registration(NODE_MAX)).node == NODE_MAX
+    asked = cluster.registration(-1)
+    assert cluster.do(asked).node == 3, "the lowest that is free, when the highest is taken"
+    assert cluster.do(cluster.registration(-1)).node == 4
+    assert cluster.do(asked).node == 3
+    cluster.do(UnregisterBroker(3))
+    cluster.do(UnregisterBroker(NODE_MAX))
+    assert cluster.do(cluster.registration(-1)).node == 5, "not one that somebody had"
+    cluster.machine.state = load_state(cluster.log)
+    assert cluster.do(cluster.registration(-1)).node == 6
 
 
 def test_who_asks_again_for_a_number_gets_the_same() -> None:
