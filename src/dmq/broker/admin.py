@@ -41,6 +41,7 @@ from dmq.machines.commands import TopicCreated as TopicCreated
 from dmq.machines.commands import TopicDeleted as TopicDeleted
 from dmq.machines.configs import check_resource
 from dmq.machines.machine import Command
+from dmq.machines.state import common_form
 
 log = logging.getLogger("dmq.broker")
 
@@ -73,12 +74,17 @@ N = TypeVar("N", bound=Named)
 
 
 def _portions(topics: list[NewTopic]) -> Iterator[tuple[NewTopic, ...]]:
-    """Topics of about PORTION partitions at a time; at least one portion."""
+    """Topics of about PORTION partitions at a time; at least one portion. Those that can't both be made,
+    because their names are the same or collide, are in one."""
     portion: list[NewTopic] = []
     size = 0
+    alike: dict[str, list[NewTopic]] = {}
     for topic in topics:
-        portion.append(topic)
-        size += max(topic.partitions, len(topic.assignments), 1)
+        alike.setdefault(common_form(topic.name), []).append(topic)
+    for group in alike.values():
+        portion += group
+        # Of several one is made at most.
+        size += max(max(topic.partitions, len(topic.assignments), 1) for topic in group)
         if size >= PORTION:
             yield tuple(portion)
             portion, size = [], 0
@@ -112,10 +118,12 @@ class Admin:
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Answer[list[TopicCreated]]:
         """Create topics; the answer comes when their partitions take records here."""
+        wanted = list(topics)
+        place = {topic.name: number for number, topic in reversed(list(enumerate(wanted)))}
         created: Answer[list[TopicCreated]] = Answer()
-        portions = list(_portions(list(topics)))
-        self._create_rest(portions, [], created, validate_only=validate_only)
-        return created if validate_only else self._when_serving(created)
+        self._create_rest(list(_portions(wanted)), [], created, validate_only=validate_only)
+        ordered = created.map(lambda told: sorted(told, key=lambda topic: place[topic.name]))
+        return ordered if validate_only else self._when_serving(ordered)
 
     def _create_rest(
         self,
@@ -142,7 +150,13 @@ class Admin:
             try:
                 told = answer.get()
             except DmqError as error:
-                created.fail(error)
+                if not results:
+                    created.fail(error)
+                    return
+                # What is done is told as done.
+                failure = KafkaError(error.code, str(error))
+                names = dict.fromkeys(topic.name for portion in portions for topic in portion)
+                created.resolve([*results, *(TopicCreated(name, failure) for name in names)])
                 return
             results.extend(told)
             for topic in told:
