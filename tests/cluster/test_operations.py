@@ -245,3 +245,14 @@ def test_a_broker_that_votes_on_the_metadata_leaves_and_ends() -> None:
         process = cluster.member(2)
         eventually(lambda: not process.is_running, "its process ends by itself")
         assert process.exit_code == 0, process.log()
+
+
+def test_a_broker_that_is_cut_off_can_be_removed_and_the_rest_end_well() -> None:
+    with Cluster(3) as few:
+        added = few.add()
+        few.isolate(added)
+        few.remove(added)
+        assert few.brokers == [1, 2, 3]
+        members = [few.member(node) for node in few.brokers]
+        few.isolate(2)
+    assert [member.exit_code for member in members] == [0, 0, 0]

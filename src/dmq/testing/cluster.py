@@ -126,9 +126,9 @@ class Cluster:
             self._is_down(member)
 
     def _stop_all(self) -> None:
-        self.heal()
         failures = []
         try:
+            self.heal()
             running = [member for member in self._members.values() if member.is_running]
             for member in running:
                 member.terminate()
@@ -262,7 +262,8 @@ class Cluster:
         return former
 
     def remove(self, broker: int, patience_s: float = 120.0) -> None:
-        """Move everything off a broker (`dmq cluster decommission`), then stop it for good."""
+        """Move everything off a broker (`dmq cluster decommission`), then stop it for good. Its
+        cuts are undone when it is taken out."""
         self.member(broker)
         others = [self._members[node] for node in self.running if node != broker]
         command = ["cluster", "decommission", str(broker), "--yes"]
@@ -284,6 +285,7 @@ class Cluster:
         if code:
             how = f"not within {patience_s:.0f} s" if code < 0 else f"exit code {code}"
             raise BrokerFailedError(f"broker {broker} could not be removed, {how}:\n{said}")
+        self.heal(broker)
         self.stop(broker)
         del self._members[broker]
 
