@@ -211,7 +211,8 @@ class Electing:
         return Answer.of(encode(account(replica, self.now())))
 
     def _serve(self, node: int, body: bytes) -> Answer[bytes]:
-        """Hand a partition over, if we lead it and the heir is in sync. Raises ProtocolError."""
+        """Hand a partition over, if we lead it and the heir is in sync. Yes too if that is under way.
+        Raises ProtocolError."""
         if len(body) != _BODY.size:
             raise ProtocolError(f"{len(body)} bytes name no partition")
         raw, index, heir = _BODY.unpack(body)
@@ -220,6 +221,8 @@ class Electing:
         if partition is None or not partition.is_leader:
             return Answer.of(_NO)
         replica, now = partition.replica, self.now()
+        if (next_one := replica.core.heir) is not None and next_one.node == heir:
+            return Answer.of(_YES)
         voters = [voter for voter in replica.in_sync(now) if voter.node == heir]
         is_begun = bool(voters) and replica.transfer(voters[0], now)
         return Answer.of(_YES if is_begun else _NO)

@@ -84,6 +84,12 @@ class Facts:
         return leading is not None and (leading.handover is None or not leading.handover.is_closed)
 
     @property
+    def heir(self) -> Voter | None:
+        """To whom the leadership is being handed over."""
+        leading = self._state.leading
+        return None if leading is None or leading.handover is None else leading.handover.to
+
+    @property
     def knows_latest(self) -> bool:
         """Whether the high watermark reached our own mark, so that it may be told (KIP-207)."""
         leading = self._state.leading

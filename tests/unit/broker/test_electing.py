@@ -1,11 +1,15 @@
-"""Unclean elections: what an order that takes its time is answered, and what none is given without."""
+"""Unclean elections: what an order that takes its time is answered, and what none is given without. And
+preferred ones, where the leader is handing over already."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from fakes.broker import NODE_ID, FakeBroker
 from fakes.peers import Wire
+from unit.broker.multiraft.wiring import TOPIC, World
 
 from dmq.broker import electing
 from dmq.broker.answer import Answer
@@ -194,3 +198,30 @@ def test_what_was_not_begun_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,
     ]
+
+
+def test_a_handover_that_is_under_way_is_no_refusal() -> None:
+    """The controller brings leaders back by itself: who asks at that moment gets what it asks for."""
+    world = World(3)
+    leader = world.elected()
+    heir, other = (one for one in world.brokers.values() if one is not leader)
+    world.pass_time(1000)
+    partition = SimpleNamespace(replica=leader.replica, is_leader=True)
+    office = Electing(
+        leader.me.node,
+        cast("Any", None),
+        cast("Any", SimpleNamespace(by_id={TOPIC: SimpleNamespace(partitions={0: partition})})),
+        cast("Any", None),
+        None,
+        cast("Any", None),
+        lambda: world.now,
+        cast("Any", None),
+    )
+
+    def asked(node: int) -> bytes:
+        return office._serve(leader.me.node, electing._BODY.pack(TOPIC.bytes, 0, node)).get()
+
+    assert asked(heir.me.node) == electing._YES
+    assert leader.replica.is_leader
+    assert asked(heir.me.node) == electing._YES, "it is on its way"
+    assert asked(other.me.node) == electing._NO, "this one would not become the leader"
