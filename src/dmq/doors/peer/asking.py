@@ -13,10 +13,16 @@ from dmq.doors.peer import messages
 from dmq.doors.peer.channel import Channel
 from dmq.doors.peer.messages import BYTES_MAX, Kind
 from dmq.doors.peer.sockets import connect
-from dmq.errors import DmqError, KafkaError, ProtocolError
+from dmq.errors import DmqError, ErrorCode, KafkaError, ProtocolError
 
 _NUMBER = 1
 """Of the only question on its connection."""
+
+
+class RefusedError(DmqError):
+    """It does not talk to us: it is of another version, and somebody must look after it."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
 
 
 class _Question:
@@ -35,6 +41,9 @@ class _Question:
             self._fail(KafkaError(messages.code_of(code), text))
         elif kind is Kind.REJECTED:
             self._fail(PeerError(messages.read_rejected(body)[1], was_sent=False))
+        elif kind is Kind.REFUSED:
+            text = messages.read_refused(body)[1]
+            self._fail(RefusedError(f"{channel.address} refuses this broker: {text}"))
         else:
             raise ProtocolError(f"{kind.name} instead of an answer")
 
@@ -47,7 +56,7 @@ class _Question:
 
 
 async def ask(address: Address, verb: str, body: bytes, timeout_ms: int) -> bytes:
-    """The answer. Raises PeerError, or the KafkaError that the handler gave."""
+    """The answer. Raises PeerError, RefusedError, or the KafkaError that the handler gave."""
     place = f"{address[0]}:{address[1]}"
     loop = asyncio.get_running_loop()
     was_sent = False

@@ -209,6 +209,12 @@ class PeerDoor:
     def knocked(self, channel: Channel) -> None:
         self._waiting[Visitor(self, channel)] = None
 
+    def knocked_in_vain(self, channel: Channel, why: str) -> None:
+        self.count("refused")
+        host = channel.address.rpartition(":")[0]
+        self.complain(host, f"refused {host}: {why}")
+        channel.say_last(messages.refused(Why.NOT_WELCOME, why))
+
     def greeted(self, channel: Channel, greeting: Greeting, hello: Hello) -> None:
         """One connection said HELLO; with its twin it is an offer."""
         why = self.why_not(hello)

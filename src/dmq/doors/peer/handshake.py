@@ -69,10 +69,15 @@ class Doorstep:
             self._door.greeted(channel, greeting, hello)
         elif kind is Kind.KNOCK:
             low, high = messages.read_knock(body)
-            if low > PROTOCOL_MAX or high < PROTOCOL_MIN:
-                raise ProtocolError(f"it speaks peer protocol {low} to {high}")
             self._door.forget(self)
-            self._door.knocked(channel)
+            if low > PROTOCOL_MAX or high < PROTOCOL_MIN:
+                self._door.knocked_in_vain(
+                    channel,
+                    f"the one that asks speaks peer protocol {low} to {high}, the one that answers "
+                    f"{PROTOCOL_MIN} to {PROTOCOL_MAX}",
+                )
+            else:
+                self._door.knocked(channel)
         else:
             raise ProtocolError(f"{kind.name} before HELLO")
 

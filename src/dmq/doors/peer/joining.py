@@ -29,7 +29,7 @@ from dmq.broker.membership import Joined as Joined
 from dmq.broker.membership import Newcomer as Newcomer
 from dmq.broker.peers import Address, PeerError
 from dmq.config.broker import BrokerConfig
-from dmq.doors.peer.asking import ask
+from dmq.doors.peer.asking import RefusedError, ask
 from dmq.doors.peer.entry import (
     JOIN,
     PROBE,
@@ -123,12 +123,19 @@ def _is_foreign(config: BrokerConfig, ours: str, address: Address, other: str) -
 
 
 async def _probe_at(address: Address, ask_ms: int) -> tuple[Address, Probed | None]:
-    return address, await _probe(address, ask_ms)
+    try:
+        return address, await _probe(address, ask_ms)
+    except RefusedError as error:  # A link with it is refused too, and that is told.
+        log.debug("%s", error)
+        return address, None
 
 
 async def _probe(address: Address, ask_ms: int) -> Probed | None:
+    """None: there was no answer. Raises RefusedError."""
     try:
         return decode_probed(await ask(address, PROBE, b"", ask_ms))
+    except RefusedError:
+        raise
     except DmqError as error:
         log.debug("%s:%d: %s", *address, error)
         return None
@@ -202,6 +209,8 @@ class Search:
         self._pace = pace
         self._pauses = 0
         self._is_usual = False
+        self._refused: RefusedError | None = None
+        """By one of those that were asked last."""
         self._told = ""
         self._told_at = 0.0
 
@@ -219,6 +228,8 @@ class Search:
                 joined = await self._join_once(verdict.addresses)
                 if joined is not None:
                     return joined
+            elif self._refused is not None:
+                raise JoinError(str(self._refused)) from self._refused
             else:
                 self._tell(verdict.reason)
             await self._pause()
@@ -226,8 +237,19 @@ class Search:
     async def _probe_all(self, peers: Mapping[int, Address]) -> dict[int, Probed]:
         """Those that answered."""
         ask_ms = self._pace.ask_ms
-        answers = await asyncio.gather(*(_probe(address, ask_ms) for address in peers.values()))
-        return {node: said for node, said in zip(peers, answers, strict=True) if said is not None}
+        answers = await asyncio.gather(
+            *(_probe(address, ask_ms) for address in peers.values()), return_exceptions=True
+        )
+        heard: dict[int, Probed] = {}
+        self._refused = None
+        for node, said in zip(peers, answers, strict=True):
+            if isinstance(said, RefusedError):
+                self._refused = said
+            elif isinstance(said, BaseException):
+                raise said
+            elif said is not None:
+                heard[node] = said
+        return heard
 
     async def join(self, addresses: tuple[Address, ...]) -> Joined:
         """Whoever of these answers first. Raises JoinError."""
@@ -238,8 +260,8 @@ class Search:
             await self._pause()
 
     async def _join_once(self, addresses: tuple[Address, ...]) -> Joined | None:
-        """None: nobody could say yes or no; why is logged."""
-        reasons = []
+        """None: nobody could say yes or no; why is logged. Raises JoinError."""
+        reasons, self._refused = [], None
         for address in addresses:
             try:
                 return await self._join_at(address)
@@ -250,13 +272,17 @@ class Search:
             except PeerError as error:
                 hint = " (is it a peer port, and not that of clients?)" if error.was_sent else ""
                 reasons.append(f"{error}{hint}")
+            except RefusedError as error:
+                self._refused = error
             except ProtocolError as error:
                 reasons.append(f"{address[0]}:{address[1]} speaks another protocol: {error}")
+        if self._refused is not None:
+            raise JoinError(str(self._refused)) from self._refused
         self._tell("; ".join(reasons))
         return None
 
     async def _join_at(self, address: Address) -> Joined:
-        """Follow to the metadata leader. Raises KafkaError, PeerError, ProtocolError."""
+        """Follow to the metadata leader. Raises KafkaError, PeerError, RefusedError, ProtocolError."""
         for _ in range(HOPS_MAX):
             body = encode_join(self._newcomer.command())
             reply = decode_reply(await ask(address, JOIN, body, self._pace.register_ms))

@@ -16,8 +16,10 @@ from unit.doors.peer.links import HOST, Corner, close, run
 from unit.machines.cluster_of import SUPPORTED_FEATURES, new_machine
 
 from dmq.broker.answer import Answer
+from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN
 from dmq.broker.peers import Address
 from dmq.config.broker import BrokerConfig
+from dmq.doors.peer import asking, joining
 from dmq.doors.peer.admission import Admission
 from dmq.doors.peer.entry import (
     Admitted,
@@ -280,6 +282,56 @@ def test_a_port_that_speaks_something_else_is_named(caplog: pytest.LogCaptureFix
 
     with caplog.at_level(logging.INFO, "dmq.broker"):
         run(test)
+
+
+def test_who_speaks_another_peer_protocol_is_told_so_and_stops(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sentence = (
+        "the one that asks speaks peer protocol 7 to 9, the one that answers "
+        f"{PROTOCOL_MIN} to {PROTOCOL_MAX}"
+    )
+
+    async def test() -> None:
+        _, people = cluster_of(2)
+        new = Person(NO_NUMBER, directory=77)
+        monkeypatch.setattr(asking, "PROTOCOL_MIN", 7)
+        monkeypatch.setattr(asking, "PROTOCOL_MAX", 9)
+        with pytest.raises(JoinError, match=sentence):
+            await asyncio.wait_for(new.search().join((people[0].address,)), 5)
+        wiped = Person(3, directory=78)
+        peers = {1: people[0].address, 2: people[1].address, 3: wiped.address}
+        with pytest.raises(JoinError, match=sentence):
+            await asyncio.wait_for(wiped.search().assemble(peers), 5)
+        assert people[0].corner.door.counts["refused"]
+        leave(new, wiped, *people)
+
+    with caplog.at_level(logging.WARNING, "dmq.door.peer"):
+        run(test)
+    assert any("refused 127.0.0.1" in line and sentence in line for line in caplog.messages)
+
+
+def test_a_broker_that_is_too_old_does_not_keep_others_from_being_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the midst of an upgrade: whoever can answer is asked first."""
+
+    async def test() -> None:
+        _, people = cluster_of(1)
+        new = Person(NO_NUMBER, directory=77)
+        real = joining.ask
+        stranger = (HOST, 1)
+
+        async def ask(address: Address, verb: str, body: bytes, timeout_ms: int) -> bytes:
+            if address == stranger:
+                raise asking.RefusedError("it speaks another")
+            return await real(address, verb, body, timeout_ms)
+
+        monkeypatch.setattr(joining, "ask", ask)
+        assert (await new.search().join((stranger, people[0].address))).node_id == 2
+        leave(new, *people)
+
+    run(test)
 
 
 # ---- a fixed set of peers
