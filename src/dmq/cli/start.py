@@ -28,6 +28,8 @@ DEFAULT_HOST = "127.0.0.1"
 PEER_PORT = 9093
 BROKERS_MAX = 15
 """Of `dmq up`: more than a terminal's worth of brokers is no playground."""
+FOLDER_PREFIX = "broker-"
+"""Of the folders in which `dmq up --brokers` keeps each broker's data, with its number behind it."""
 NOT_SETTINGS = (
     "DMQ_BOOTSTRAP_SERVERS",
     "DMQ_CLIENT_CONFIG",
@@ -78,7 +80,9 @@ def _up(options: Options) -> int:
         flags["log.dirs"] = _named(options["data"], "--data")
     run = _run if brokers == 1 else partial(_run_many, brokers, flags)
     if any(name in flags or _variable(name) in os.environ for name in _DATA_NAMES):
-        return run(_config(flags), options, is_temporary=False)
+        config = _config(flags)
+        _refuse_other_layout(config.data_dir, brokers)
+        return run(config, options, is_temporary=False)
     import shutil
 
     from dmq.cli.leftovers import new_directory
@@ -88,6 +92,33 @@ def _up(options: Options) -> int:
         return run(_config(flags), options, is_temporary=True)
     finally:
         shutil.rmtree(flags["log.dirs"], ignore_errors=True)
+
+
+def _refuse_other_layout(data_dir: str, brokers: int) -> None:
+    """One broker lives in the folder itself, several in folders below: who starts the other form of `up`
+    would find an empty cluster where records were."""
+    several: list[int] = []
+    with suppress(OSError):  # There is none yet; what else is wrong is told by the broker.
+        for name in os.listdir(data_dir):  # noqa: PTH208  pathlib is not imported yet.
+            node = name.removeprefix(FOLDER_PREFIX)
+            is_one = name != node and node.isdecimal()
+            if is_one and os.path.exists(f"{data_dir}/{name}/meta"):  # noqa: PTH110
+                several.append(int(node))
+    is_single = os.path.exists(f"{data_dir}/meta")  # noqa: PTH110
+    if brokers == 1 and several and not is_single:
+        several.sort()
+        *some, last = map(str, several)
+        names = f"{', '.join(some)} and {last}" if some else last
+        raise CommandError(
+            f"The folder {data_dir!r} has the brokers of a cluster, {names}",
+            hint=f"Go on with `dmq up --brokers {max(2, several[-1])} --data {data_dir}`, or give"
+            " --data another folder.",
+        )
+    if brokers > 1 and is_single and not several:
+        raise CommandError(
+            f"The data directory {data_dir!r} is that of a single broker",
+            hint="Leave out --brokers to go on with it, or give --data another folder.",
+        )
 
 
 def _run_many(

@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from dmq.cli.exits import CommandError, Exit, usage
+from dmq.cli.start import FOLDER_PREFIX
 
 PORT_MAX = 65535
 PORT_STEP = 10
@@ -102,7 +103,7 @@ class Brokers:
         ports = _ports(count, base_port)
         self.folder = folder
         self.all = [
-            Broker(node, *ports[node - 1], str(Path(folder) / f"broker-{node}"))
+            Broker(node, *ports[node - 1], str(Path(folder) / f"{FOLDER_PREFIX}{node}"))
             for node in range(1, count + 1)
         ]
         self.events: SimpleQueue[Event] = SimpleQueue()

@@ -136,6 +136,49 @@ def test_a_cluster_is_not_founded_among_files_of_others(
     assert start.serve(options) == Exit.OK, "it is a broker's"
 
 
+def test_one_broker_does_not_begin_anew_in_the_folder_of_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    def runs(config: BrokerConfig, options: fast.Options, *, is_temporary: bool) -> int:
+        begun.append(config.data_dir)
+        return 0
+
+    monkeypatch.setattr(start, "_run", runs)
+    monkeypatch.setattr(start, "_run_many", lambda count, flags, *rest, **more: runs(*rest, **more))
+    data = str(tmp_path)
+    for folder in ("broker-1", "broker-2", "broker-10", "broker-x", "broker-3"):
+        (tmp_path / folder).mkdir()
+    assert start.up({"data": data}) == Exit.OK, "no broker was there yet"
+    for folder in ("broker-1", "broker-2", "broker-10"):
+        (tmp_path / folder / "meta").touch()
+    begun.clear()
+    assert start.up({"data": data}) == Exit.FAILURE
+    assert not begun
+    assert "has the brokers of a cluster, 1, 2 and 10. Go on with `dmq up --brokers 10" in error_of(
+        capsys
+    )
+    assert start.up({"data": data, "brokers": "10"}) == Exit.OK
+    assert start.up({}) == Exit.OK
+    (tmp_path / "meta").touch()
+    assert start.up({"data": data}) == Exit.OK, "it is a broker's, too"
+
+
+def test_several_brokers_do_not_begin_anew_in_the_folder_of_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "_run_many", lambda *rest, **more: 0)
+    options: fast.Options = {"data": str(tmp_path), "brokers": "3"}
+    assert start.up(options) == Exit.OK
+    (tmp_path / "meta").touch()
+    assert start.up(options) == Exit.FAILURE
+    assert "is that of a single broker. Leave out --brokers" in error_of(capsys)
+    (tmp_path / "broker-1").mkdir()
+    (tmp_path / "broker-1" / "meta").touch()
+    assert start.up(options) == Exit.OK, "a cluster began there before"
+
+
 def test_a_folder_that_is_in_use_comes_with_advice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
