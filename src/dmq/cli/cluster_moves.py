@@ -8,6 +8,7 @@ the same command begun again finds the rest. Never decides where anything goes.
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from dmq.cli.cluster_copies import CopyWatch
 from dmq.cli.cluster_facts import Cluster
@@ -19,6 +20,10 @@ from dmq.cli.session import Session
 LOOK_AGAIN_S = 0.3
 QUIET_S = 30.0
 """After so long without progress a person is told what is waited for."""
+
+BEHIND_S = 10.0
+"""A move that is not listed, and whose replicas are others than it shall have: for so long whoever was
+asked may be behind. After that somebody has taken it back, or sent it elsewhere."""
 
 Plan = Mapping[Where, Sequence[int]]
 """The replicas that partitions shall have, in order of preference."""
@@ -81,12 +86,13 @@ def _carry_out(
     thin = cluster.thin
     with session.output.gauge("moving") as gauge:
         watch = _Watch(session, wire, deadline)
+        arrivals = _Arrivals(wire)
         while waiting or under_way:
             free = list(waiting)[: max(0, at_once - len(under_way))]
             if free:
                 next_ones = {where: waiting.pop(where) for where in free}
                 under_way |= _begin(wire, next_ones, thin, carried, copies)
-            arrived = _arrived(wire, under_way)
+            arrived = arrivals.look(under_way)
             for where in arrived:
                 del under_way[where]
                 carried.moved.append(where)
@@ -155,9 +161,33 @@ def _show(gauge: Gauge, copies: CopyWatch, moved: int, left: int) -> None:
         gauge.show(moved, moved + left, text)
 
 
-def _arrived(wire: ClusterWire, under_way: Mapping[Where, Sequence[int]]) -> list[Where]:
-    moving = {move.where for move in wire.moves()}
-    return [where for where in under_way if where not in moving]
+class _Arrivals:
+    """Which moves are over. That one is not listed is not enough: a broker that is behind, as one that
+    was asked because another went away may be, does not know yet that it began."""
+
+    def __init__(self, wire: ClusterWire) -> None:
+        self._wire = wire
+        self._doubted: dict[Where, float] = {}
+        """Since when they are neither listed nor where they shall be."""
+
+    def look(self, under_way: Plan) -> list[Where]:
+        moving = {move.where for move in self._wire.moves()}
+        unlisted = [where for where in under_way if where not in moving]
+        placed = self._placed() if unlisted else {}
+        now = time.monotonic()
+        doubted: dict[Where, float] = {}
+        for where in unlisted:
+            if where in placed and placed[where] != set(under_way[where]):
+                doubted[where] = self._doubted.get(where, now)
+        self._doubted = doubted
+        return [where for where in unlisted if now - doubted.get(where, -inf) >= BEHIND_S]
+
+    def _placed(self) -> dict[Where, set[int]]:
+        return {
+            (topic.name, each.partition_index): set(each.replica_nodes)
+            for topic in self._wire.metadata().topics
+            for each in topic.partitions
+        }
 
 
 class _Watch:

@@ -40,6 +40,8 @@ class FakeCluster:
         self.replicas = {where: list(nodes) for where, nodes in placed.items()}
         self.leaders = {where: nodes[0] for where, nodes in placed.items()}
         self.looks_per_move = 1
+        self.looks_behind = 0
+        """So often is who is asked about moves and replicas behind: it knows nothing of new moves."""
         self.is_headless = False
         """Nobody leads the metadata."""
         self.mute: set[int] = set()
@@ -51,6 +53,7 @@ class FakeCluster:
         self.refuses: dict[Where, ErrorCode] = {}
         self.log: list[tuple[Any, ...]] = []
         self._moves: dict[Where, tuple[Move, int]] = {}
+        self._before: dict[Where, list[int]] = {}
         self.meanwhile: list[Callable[[], None]] = []
         """What others do when the metadata were told: one thing each time."""
         self.leaving: int | None = None
@@ -87,7 +90,8 @@ class FakeCluster:
 
     def metadata(self) -> MetadataResponse:
         topics: dict[str, MetadataResponseTopic] = {}
-        for where, nodes in self.replicas.items():
+        for where, now in self.replicas.items():
+            nodes = self._before.get(where, now) if self.looks_behind else now
             topic = topics.setdefault(where[0], MetadataResponseTopic(0, where[0], partitions=[]))
             topic.partitions.append(
                 MetadataResponsePartition(
@@ -157,6 +161,9 @@ class FakeCluster:
         return SIZE * (self.looks_per_move - looks) // self.looks_per_move
 
     def moves(self) -> list[Move]:
+        if self._before and self.looks_behind:
+            self.looks_behind -= 1
+            return []
         found = [move for move, _ in self._moves.values()]
         for where, (move, looks) in list(self._moves.items()):
             if looks > 1:
@@ -200,6 +207,7 @@ class FakeCluster:
         if not adding and not removing:
             self.replicas[where] = list(after)
             return
+        self._before[where] = before
         everybody = [*after, *removing]
         self.replicas[where] = everybody
         self._moves[where] = (

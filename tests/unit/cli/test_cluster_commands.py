@@ -176,6 +176,26 @@ def test_a_new_broker_gets_its_share(
     assert printed(capsys, "cluster", "rebalance", "--dry-run")["moves"] == []
 
 
+def test_a_broker_that_is_behind_does_not_make_moves_arrive(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move, cluster.looks_behind = 5, 3
+    done = printed(capsys, "cluster", "rebalance")
+    assert done["moved"]
+    cluster.looks_behind = 0
+    assert cluster.moves() == [], "it waited for their end"
+
+
+def test_a_move_that_somebody_takes_back_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = three(monkeypatch, brokers=4)
+    monkeypatch.setattr("dmq.cli.cluster_moves.BEHIND_S", 0.05)
+    cluster.looks_behind = 10**9
+    assert printed(capsys, "cluster", "rebalance")["refused"] == []
+
+
 def test_how_far_moves_are_is_told_without_a_terminal_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
