@@ -23,6 +23,23 @@ def test_a_broker_that_was_taken_out_says_so_when_it_is_started_again() -> None:
             process.kill()
 
 
+def test_a_broker_that_was_taken_out_leaves_its_number_to_the_next_one() -> None:
+    with Cluster(3, network="direct") as cluster:
+        added = cluster.add()
+        former = cluster.member(added)
+        cluster.remove(added)
+        eventually(lambda: not former.is_running, "its process ends")
+        assert cluster.add({"node.id": added}) == added
+        former.spawn({})
+        try:
+            with pytest.raises(BrokerFailedError, match="was taken out of the cluster"):
+                former.wait_for_ready_line()
+        finally:
+            former.kill()
+        assert cluster.running == [1, 2, 3, added]
+        cluster.wait_ready(in_sync=True)
+
+
 def test_the_former_disk_of_a_broker_takes_part_again() -> None:
     """Somebody started the broker with an empty folder by mistake, and then with its own one."""
     with Cluster(3, network="direct") as cluster:
