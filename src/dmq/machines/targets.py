@@ -7,11 +7,12 @@ changed. Whoever leads a group moves its voters towards the target, one safe ste
 The metadata log itself: one voter with one or two brokers, three with three or four, five with five or
 more; all others observe. A voter that is registered with its present disk stays while so many are
 wanted, also when it is down: who is down for good is unregistered. Only live brokers become voters, and
-an odd number of them: two voters are no better than one, four no better than three.
+an odd number of them: two voters are no better than one, four no better than three. Only while one that
+leaves goes, those that stay may be two or four.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -80,10 +81,10 @@ def metadata_voters(
         return MetadataTarget(tuple(current), ())
     wanted = voters_wanted(len(staying))
     chosen = [voter for voter in current if voter in staying]
-    if len(chosen) > wanted:
+    if len(chosen) > wanted and not _leaves_first(current, chosen, {leader, *live}, registered):
         chosen = _best(state, chosen, live, leader)[:wanted]
         chosen = [voter for voter in current if voter in chosen]
-    else:
+    elif len(chosen) <= wanted:
         named = {voter.node for voter in current}
         fresh = [voter for voter in staying if voter not in chosen and voter.node in live]
         # A voter that changed its name follows itself, before anybody else.
@@ -96,6 +97,21 @@ def metadata_voters(
         return MetadataTarget(tuple(current), tuple(registered.values()))
     observers = tuple([voter for voter in registered.values() if voter not in chosen])
     return MetadataTarget(tuple(chosen), observers)
+
+
+def _leaves_first(
+    current: Sequence[Voter],
+    chosen: Sequence[Voter],
+    live: Collection[int],
+    registered: Mapping[int, Voter],
+) -> bool:
+    """Whether a voter that is leaving shall go before there are fewer of those that stay. Else one of
+    these could go first, and one that ends, or ended a moment ago, would be one of the two that are
+    left. Not while another one is down: then that one goes first."""
+    is_leaving = any(
+        registered.get(voter.node) == voter for voter in current if voter not in chosen
+    )
+    return is_leaving and all(voter.node in live for voter in chosen)
 
 
 def voters_wanted(brokers: int) -> int:

@@ -22,6 +22,7 @@ from dmq.machines.targets import (
     metadata_voters,
     voters_wanted,
 )
+from dmq.raft.membership import ChangeVoters, next_step
 from dmq.types import NIL_UUID, Voter
 
 calmly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -128,6 +129,19 @@ def test_a_shrinking_cluster_keeps_its_leader_then_the_live() -> None:
     assert numbers(target.voters) == [2, 3, 4]
 
 
+def test_who_leaves_goes_before_the_voters_become_fewer() -> None:
+    """Else one that stays could go first, and of the two that are left one is about to end, or ended a
+    moment ago."""
+    state = brokers(1, 2, 3, leaving=(3,))
+    target = metadata_voters(state, voting(1, 2, 3), [1, 2, 3], leader=1)
+    assert [numbers(each) for each in target] == [[1, 2], [3]]
+    step = next_step(voter(1), voting(1, 2, 3), target.voters, lambda _: True, lambda _: True)
+    assert step == ChangeVoters((voter(1), voter(2)))
+    assert numbers(metadata_voters(state, voting(1, 2), [1, 2, 3], leader=1).voters) == [1]
+    # With another one down, both of them can't be what is left: that one goes first.
+    assert numbers(metadata_voters(state, voting(1, 2, 3), [1, 3], leader=1).voters) == [1]
+
+
 def test_before_anybody_registered_the_voters_are_who_they_are() -> None:
     assert metadata_voters(ClusterState(), voting(1), [1]) == (tuple(voting(1)), ())
 
@@ -167,6 +181,11 @@ def test_voters_are_registered_stable_and_settle(
     assert set(target.voters) <= set(staying)
     assert {*target.voters, *target.observers} == set(names)
     assert not set(target.voters) & set(target.observers)
+    if len(target.voters) > wanted:
+        assert list(target.voters) == kept, "first those go that leave"
+        assert any(one in names and one.node in leaving for one in now)
+        assert all(one.node in {leader, *live} for one in kept)
+        target = metadata_voters(state, target.voters, live, leader)
     assert len(target.voters) <= wanted
     if len(kept) <= wanted:
         assert set(kept) <= set(target.voters), "nobody is dropped without need"
@@ -215,7 +234,9 @@ def test_a_metadata_voter_leaves_in_two_steps() -> None:
     cluster.do(UnregisterBroker(1, voters=(1, 2, 3)))
     current = [Voter(node, broker.directory) for node, broker in cluster.state.brokers.items()]
     target = metadata_voters(cluster.state, current, [1, 2, 3], leader=2)
-    assert numbers(target.voters) == [2]
+    assert numbers(target.voters) == [2, 3]
     assert may_leave(cluster.state, numbers(target.voters)) == (1,)
-    cluster.do(UnregisterBroker(1, voters=(2,)))
+    cluster.do(UnregisterBroker(1, voters=(2, 3)))
     assert sorted(cluster.state.brokers) == [2, 3]
+    target = metadata_voters(cluster.state, target.voters, [2, 3], leader=2)
+    assert numbers(target.voters) == [2]
