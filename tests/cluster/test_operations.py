@@ -247,11 +247,14 @@ def test_a_broker_that_votes_on_the_metadata_leaves_and_ends() -> None:
         assert process.exit_code == 0, process.log()
 
 
-def test_a_broker_that_is_cut_off_can_be_removed_and_the_rest_end_well() -> None:
+def test_brokers_that_are_cut_off_or_dead_can_be_removed_and_the_rest_end_well() -> None:
     with Cluster(3) as few:
         added = few.add()
         few.isolate(added)
         few.remove(added)
+        dead = few.add()
+        few.kill(dead)
+        few.remove(dead)
         assert few.brokers == [1, 2, 3]
         members = [few.member(node) for node in few.brokers]
         few.isolate(2)

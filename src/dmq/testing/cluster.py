@@ -262,9 +262,9 @@ class Cluster:
         return former
 
     def remove(self, broker: int, patience_s: float = 120.0) -> None:
-        """Move everything off a broker (`dmq cluster decommission`), then stop it for good. Its
-        cuts are undone when it is taken out."""
-        self.member(broker)
+        """Move everything off a broker (`dmq cluster decommission`), then stop it for good, if it runs.
+        Its cuts are undone when it is taken out."""
+        was_running = self.member(broker).is_running
         others = [self._members[node] for node in self.running if node != broker]
         command = ["cluster", "decommission", str(broker), "--yes"]
         reached = ["--bootstrap-server", ",".join(member.bootstrap for member in others)]
@@ -286,7 +286,8 @@ class Cluster:
             how = f"not within {patience_s:.0f} s" if code < 0 else f"exit code {code}"
             raise BrokerFailedError(f"broker {broker} could not be removed, {how}:\n{said}")
         self.heal(broker)
-        self.stop(broker)
+        if was_running:
+            self.stop(broker)
         del self._members[broker]
 
     # --- the network
