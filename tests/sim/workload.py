@@ -221,7 +221,7 @@ class Consumer(Client):
             # Kafka's consumers check the CRC too; a broker need not on every read.
             self.world.atlas.rot_was_read(broker, facts)
             return None
-        if broker.me in facts.damaged and not all(map(facts.agrees, entries)):
+        if broker.me in facts.damaged and not _fits(facts, position, entries):
             # Offset and epoch of a batch lie outside its CRC.
             self.world.atlas.rot_was_read(broker, facts)
             return None
@@ -239,3 +239,15 @@ class Consumer(Client):
         if log_start > position:
             self.positions[topic.name] = log_start
             self.world.reached["reader below the log start"] += 1
+
+
+def _fits(facts: GroupFacts, position: int, entries: list[Entry]) -> bool:
+    """Whether these are what was committed, each where the one before it ends: of a batch that stands
+    for what compaction took nothing else is known."""
+    at = position
+    for entry in entries:
+        is_next = entry.base == at or (at == position and entry.base <= at < entry.end)
+        if not is_next or entry.end > facts.high or not facts.agrees(entry):
+            return False
+        at = entry.end
+    return True
