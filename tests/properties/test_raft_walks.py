@@ -117,6 +117,7 @@ def test_the_worlds_of_mutants_are_fair(name: str) -> None:
         raft_attacks.healed_too_soon,
         raft_attacks.a_voter_was_to_go,
         raft_attacks.the_only_voter_forgets,
+        raft_attacks.an_heirs_disk_refuses,
     ],
 )
 def test_attacks_fail(attack: object) -> None:

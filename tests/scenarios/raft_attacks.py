@@ -196,3 +196,24 @@ def the_only_voter_forgets() -> None:
     one.end_turn()
     cluster.settle()
     cluster.check_logs()
+
+
+def an_heirs_disk_refuses() -> None:
+    """Votes are asked for a log that the disk then refuses, while the others commit it (VOTE)."""
+    cluster = Cluster(3)
+    one, two, _ = cluster.hosts.values()
+    _elect(cluster, one)
+    one.produce()
+    one.begin_turn()  # The record leaves before our own sync.
+    while cluster.net:
+        flight = cluster.deliver()
+        if flight.envelope.to != two.me:
+            cluster.hosts[flight.envelope.to.node].turn()
+        one.turn()
+    assert one.core.high_watermark == 1
+    cluster.stand(two)  # Told to, by a leader that thought better of it.
+    del two.log.data[:]
+    two.refused()
+    two.stage()
+    cluster.settle()
+    cluster.check_logs()

@@ -208,4 +208,9 @@ MUTANTS: dict[str, Mutant] = {
         ),
         attack=raft_attacks.a_former_life_heals,
     ),
+    "vote_for_what_was_refused": Mutant(
+        "votes are asked for a log that the disk refuses",
+        ((candidate, "refused", lambda s, now: None),),
+        attack=raft_attacks.an_heirs_disk_refuses,
+    ),
 }

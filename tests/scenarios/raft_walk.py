@@ -371,6 +371,11 @@ class Walk:
         """The disk fills up, or has room again; or a turn takes nothing of what was staged."""
         host = self.any_host()
         if self.rng.random() < 0.5:
+            asking = [
+                h for h in self.hosts.values() if h.core.has_messages and h.core._state.standing
+            ]
+            host = self.rng.choice(asking or [host])  # What it asks votes for may be gone.
+        if self.rng.random() < 0.5:
             host.is_full = not host.is_full and self.rng.random() < 0.7
             return
         if not host.is_up or host.is_syncing or not host.log.marks.items:

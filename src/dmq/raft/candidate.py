@@ -81,6 +81,15 @@ def obey(s: State, epoch: int, now: int) -> None:
     s.deadline = None
 
 
+def refused(s: State, now: int) -> None:
+    """The disk did not take all of the log whose end we show: whoever votes for that elects another
+    one. What others committed may be what we lost, so we don't lead what is left in this epoch."""
+    if s.standing is None or s.standing.is_ordered:
+        return
+    s.take_back(PreVote, Vote)
+    s.follow(s.epoch, None, now)
+
+
 def hard_state_durable(s: State, now: int) -> None:
     """A sync returned; our own vote counts if it is the one that was synced."""
     if s.role is not Role.CANDIDATE or s.hard_durable != (s.epoch, s.me):

@@ -131,7 +131,13 @@ def on_handed_back(s: State, sender: Voter, message: TimeoutNow, now: int) -> No
 def _give_up(s: State, heir: Voter, now: int) -> None:
     leading = leading_of(s)
     leading.failed_heirs[heir] = now + HANDOVER_REST * s.settings.transfer_ms
-    leading.handover = None
+    _end_handover(s)
+
+
+def _end_handover(s: State) -> None:
+    """Serve again. What waits for our sync only is not said any more: the heir would stand now."""
+    leading_of(s).handover = None
+    s.take_back(TimeoutNow)
 
 
 def has_failed(s: State, heir: Voter, now: int) -> bool:
@@ -143,7 +149,7 @@ def heir_changed(s: State, peer: Voter) -> None:
     """An heir that can't be heard any more inherits nothing."""
     handover = leading_of(s).handover
     if handover is not None and handover.to == peer and not s.links.is_live(peer):
-        leading_of(s).handover = None
+        _end_handover(s)
 
 
 def hand_over(s: State, now: int) -> None:

@@ -42,7 +42,8 @@ ROLES                  becomes          when
                        PRE_CANDIDATE    no answer in time, or a lease stood in the way: again
   CANDIDATE            LEADER           a majority of well voters voted for us, our own vote durable; or
                                         all voters, some without their tail (unclean)
-                       FOLLOWER         refused by a majority; append of this epoch; higher epoch seen
+                       FOLLOWER         refused by a majority; append of this epoch; higher epoch seen;
+                                        the disk refused what the votes are asked for
                        PRE_CANDIDATE    no majority in time
   LEADER               FOLLOWER         higher epoch seen; no majority follows for check_quorum_ms; the
                                         disk refused what was sent already
@@ -205,6 +206,7 @@ class RaftCore(Facts):
         if s.leading is not None:
             leader.refused(s, end, now)
         else:
+            candidate.refused(s, now)
             self.unable()
 
     def unable(self) -> None:

@@ -241,6 +241,11 @@ class State:
         if session:
             self.outbox.append(Envelope(to, session, message))
 
+    def take_back(self, *kinds: type[Message]) -> None:
+        """Say nothing of this kind that has not left yet."""
+        self.outbox = [e for e in self.outbox if not isinstance(e.message, kinds)]
+        self._held = [e for e in self._held if not isinstance(e.message, kinds)]
+
     # ---- changing
 
     def set_hard(self, epoch: int, vote: Voter | None) -> None:

@@ -4,7 +4,7 @@ import pytest
 from scenarios.raft_cluster import voter
 from scenarios.raft_solo import P, Solo, led
 
-from dmq.raft.messages import Ack, Append, TimeoutNow
+from dmq.raft.messages import Ack, Append, PreVote, TimeoutNow, Vote, VoteReply
 from dmq.raft.state import Role
 from dmq.types import Mark
 
@@ -118,6 +118,23 @@ def test_only_the_heirs_word_and_only_of_this_handover_counts() -> None:
     assert not waiting.core.has_failed(voter(2), waiting.now), "it was not asked yet"
 
 
+@pytest.mark.parametrize("end", ["time", "link", "in the turn"])
+def test_an_heir_that_was_not_told_yet_when_its_leader_gave_up_is_not_told_any_more(
+    end: str,
+) -> None:
+    """It would stand while producers go on here."""
+    solo = led()
+    assert solo.core.transfer(voter(2), solo.now)
+    if end == "in the turn":
+        solo.host.begin_turn()
+    if end == "link":
+        solo.suspect(2)
+    else:
+        solo.passes(solo.cluster.settings.transfer_ms)
+    assert solo.core.can_append
+    assert not any(isinstance(said, TimeoutNow) for _, said in solo.says())
+
+
 # --- the heir -------------------------------------------------------------------------------------
 
 
@@ -144,6 +161,26 @@ def test_an_heir_that_can_not_says_so(why: str) -> None:
     solo.hears(3, TimeoutNow(2))
     assert solo.core.role is Role.FOLLOWER
     assert solo.says() == [(3, TimeoutNow(2))]
+
+
+def test_an_heir_whose_disk_refuses_what_it_asks_votes_for_does_not_stand_any_more() -> None:
+    """Whoever has the record gives its vote for it: the heir would lead without what is committed."""
+    solo = Solo()
+    solo.core.claimed(voter(3), 1, solo.now)
+    solo.host.stage()
+    solo.says()
+    marks, base, end = (Mark(1, 0, 0, solo.voters, 0),), P(0, 0, 0), P(1, 0, 1)
+    solo.hears(3, Append(1, base, marks, end, end, base, wants_ack=True))
+    solo.hears(3, TimeoutNow(1))
+    assert solo.core.role is Role.CANDIDATE
+    del solo.host.log.data[:]
+    solo.host.refused()
+    solo.host.stage()
+    assert not any(isinstance(said, PreVote | Vote) for _, said in solo.says())
+    for node in (2, 3):
+        solo.hears(node, VoteReply(2, 2, None, False))
+    assert solo.core.role is Role.FOLLOWER
+    assert solo.core.deadline is not None, "it may stand again, for what it has"
 
 
 def test_who_does_not_lead_any_more_neither_stands_for_an_answer_nor_sends_it_back() -> None:

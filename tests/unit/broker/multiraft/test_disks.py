@@ -12,6 +12,8 @@ from dmq.broker.multiraft.replica import GroupSettings
 from dmq.broker.multiraft.sending import SendSettings
 from dmq.broker.multiraft.turn import NodeSettings
 from dmq.errors import ErrorCode, StorageError
+from dmq.raft.messages import TimeoutNow
+from dmq.raft.state import Role
 from dmq.storage.log import LogSettings
 from dmq.storage.store import StoreSettings
 
@@ -399,3 +401,41 @@ def test_segments_let_go_of_files_when_there_are_too_many(monkeypatch: pytest.Mo
     world.pass_time(2000)
     assert len(values(old)) == 7
     assert "began again" not in old.node.counts
+
+
+def test_an_heir_whose_disk_refuses_a_record_does_not_lead_without_it() -> None:
+    """Told late, when its leader serves again, it stands with a record that its disk then refuses: the
+    others, who have it and committed it, gave their votes for that record and could not follow."""
+    world = World(3)
+    leader = world.elected()
+    heir, other = world.others(leader)
+    late: list[Frame] = []
+
+    def is_late(sender: int, to: int, frame: Frame) -> bool:
+        if not any(isinstance(m.message, TimeoutNow) for m in frame.messages):
+            return False
+        late.append(frame)
+        return True
+
+    world.drops = is_late
+    leader.replica.transfer(heir.me, world.now)
+    world.pass_time(1010)
+    world.drops = lambda sender, to, frame: False
+    heir.is_syncing_by_hand = True
+    heir.store.request_flush(heir.replica.log)
+    heir.store._is_cover_due = True
+    assert heir.begin(), "its disk is at work"
+    reply = produce(leader, b"a")
+    world.settle()
+    assert reply.code is ErrorCode.NONE
+    session = world.sessions[leader.number, heir.number]
+    heir.node.receive(world.now, leader.me, session, late[-1])
+    assert heir.replica.core.role is Role.CANDIDATE
+    heir.disk.capacity = heir.disk.used_bytes()
+    heir.end()
+    heir.is_syncing_by_hand = False
+    world.settle()
+    heir.disk.capacity = None
+    world.pass_time(3000)
+    assert [values(b) for b in world.brokers.values()] == [[b"a"]] * 3
+    assert other.replica.core.losses == 0
