@@ -490,6 +490,9 @@ class Cluster:
             raise BrokenPromiseError(
                 f"hard state differs: {core.epoch} {core.vote} {log.epoch} {log.vote}"
             )
+        is_standing = core.role in (Role.PRE_CANDIDATE, Role.CANDIDATE)
+        if is_standing and (core.deadline is None) is not core.is_obeying:
+            raise BrokenPromiseError(f"the timer of a {core.role}: {core.deadline}")
         if host.is_recovering and not core.is_recovering:
             host.is_recovering = False
             self.count("healed")

@@ -40,6 +40,7 @@ WEIGHTS = {
     "refuse": 2.0,
     "digests": 1.0,
     "push": 3.0,
+    "configure": 1.0,
 }
 """How often each thing happens in a seed that has it."""
 
@@ -55,6 +56,7 @@ CHANCES = {
     "transfer": 0.3,
     "refuse": 0.3,
     "digests": 0.3,
+    "configure": 0.3,
 }
 """How many seeds have it; all have the rest."""
 
@@ -344,6 +346,16 @@ class Walk:
             self.cluster.unclean += 1
             self.cluster.recover(host, self.ordered_epoch)
             self.follow_up(host)
+
+    def configure(self) -> None:
+        """The topic's settings are told anew, or the disk is well again."""
+        host = self.any_host()
+        if host.is_up:
+            if self.rng.random() < 0.5:
+                host.core.start(self.cluster.now)
+            else:
+                host.core.allow_unclean(False, self.cluster.now)
+            host.stage()
 
     def digests(self) -> None:
         self.cluster.exchange_digests()

@@ -299,8 +299,11 @@ class State:
     def await_election(self, now: int, delay_ms: int = 0, without: Voter | None = None) -> None:
         """Stand when those before us in the order had their chance; never without a majority.
 
-        `without`: a voter that can't win because its log is behind ours.
+        `without`: a voter that can't win because its log is behind ours. Not for one who stands: its
+        timer is its own, and one who obeys an order has none.
         """
+        if self.role is not Role.FOLLOWER:
+            return
         if self.leaderless_since is None:
             self.leaderless_since = now
         self.waiting_since = now

@@ -156,3 +156,47 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     for wrong in ({"rank_ms": 0}, {"window": 0}, {"election_ms": 50}, {"promote_ms": 50}):
         with pytest.raises(AssertionError):
             RaftSettings(**wrong)
+
+
+@pytest.mark.parametrize("what", ["start", "allow_unclean", "pre-vote"])
+def test_a_candidate_keeps_its_timer_whatever_it_is_told(what: str) -> None:
+    """Without one the group waits for ever: it stands, and so it neither asks again nor lets others."""
+    solo = Solo(3, marks=((1, 0, 0),), end=4, epoch=1)
+    solo.core.claimed(voter(2), 1, solo.now)
+    solo.disconnect(2)
+    if what == "pre-vote":
+        solo.passes(solo.core.deadline - solo.now)
+        assert solo.core.role is Role.PRE_CANDIDATE
+        solo.connect(2)
+    else:
+        solo.stands()
+        assert solo.core.role is Role.CANDIDATE
+    solo.disconnect(3)
+    before = solo.core.deadline
+    if what == "start":
+        solo.core.start(solo.now)
+    elif what == "allow_unclean":
+        solo.core.allow_unclean(False, solo.now)
+    else:
+        solo.suspect(2)
+        solo.hears(2, PreVote(2, P(1, 0, 3)))
+    solo.host.stage()
+    assert solo.core.deadline == before is not None
+
+
+@pytest.mark.parametrize("what", ["start", "allow_unclean", "repaired"])
+def test_an_order_is_obeyed_whatever_else_is_said(what: str) -> None:
+    solo = Solo(3, marks=((1, 0, 0),), end=4, epoch=1)
+    solo.core.recover(50, solo.now)
+    solo.host.stage()
+    if what == "start":
+        solo.core.start(solo.now)
+    elif what == "allow_unclean":
+        solo.core.allow_unclean(True, solo.now)
+    else:
+        solo.core.repaired(solo.now)
+    solo.passes(1000)
+    assert solo.core.is_obeying
+    solo.says()
+    assert solo.core.is_leader
+    assert solo.core.voters == (solo.me,)
