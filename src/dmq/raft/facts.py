@@ -149,6 +149,10 @@ class Facts:
         """Whether `p` is a position of this log; false for a position that was cut."""
         return self._state.log.has(p)
 
+    def floor(self, p: Position) -> Position | None:
+        """The greatest position of this log that is not beyond `p`; None if that was let go."""
+        return self._state.log.floor(p)
+
     def in_sync(self, now: int, lag_ms: int) -> tuple[Voter, ...]:
         """The ISR as the leader sees it, in replica order; () if we don't lead."""
         s = self._state

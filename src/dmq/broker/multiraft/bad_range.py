@@ -3,7 +3,10 @@
 Where it begins is found by a look at every batch before the first that is known to be bad. A segment may
 have a GiB of them, so this is done in slices, and the place reached stays here: the loop has other things
 to do, and peers take a broker for dead that is silent for half a second. The place does not depend on how
-much of the segment is wanted, so it also stays when that changes. Owned by repair.py.
+much of the segment is wanted, so it also stays when that changes.
+
+Once bytes came for the first bad batches, the look goes on behind them: mostly the rest is good, and
+its last records may be ours alone. Owned by repair.py.
 """
 
 from dataclasses import dataclass
@@ -52,7 +55,6 @@ class BadRange:
         "offset",
         "segment",
         "stop",
-        "stop_byte",
         "vain",
     )
 
@@ -67,7 +69,6 @@ class BadRange:
         """All before this byte and offset is good; once `is_known`, what is missing begins here."""
         self.is_known = False
         self.stop = stop
-        self.stop_byte = segment.size
         self.limit: int | None = None
         """Where our log parts from the leader's; only what lies below is fetched."""
         self.is_all = True
@@ -77,6 +78,15 @@ class BadRange:
         """When, if the answer is still awaited."""
         self.vain: dict[Voter, None] = {}
         """Who was asked for this, and gave nothing."""
+
+    @property
+    def stop_byte(self) -> int:
+        return self.segment.size
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the segment is good now."""
+        return self.is_all and self.offset == self.stop and self.byte == self.stop_byte
 
     def set_limit(self, limit: int | None) -> None:
         """Only what lies below is wanted now; an answer to another question is not."""
@@ -108,8 +118,9 @@ class BadRange:
         return cost
 
     def came(self, byte: int, offset: int) -> None:
-        """Good bytes were written up to here."""
+        """Good bytes were written up to here. Those behind them were out of reach, and may be good."""
         self.byte, self.offset, self.asked_at = byte, offset, None
+        self._end, self.is_known = self.stop_byte, False
         self.vain.clear()
 
     def wait_no_longer(self) -> None:

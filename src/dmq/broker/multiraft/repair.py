@@ -3,8 +3,9 @@
 A damaged log knows its positions, so it votes by them; it lacks bytes, so it neither stands, nor serves,
 nor takes appends. For each damaged range this module asks one peer after the other for the batches from
 the last good one to the end of the segment, checks them (CRC, offsets, and the epoch that our marks give
-to each: epoch and offset name a record in all the group) and writes them where they were. When the
-range is whole the damage is forgotten, in memory at once, on disk with the next flush: a crash in
+to each: epoch and offset name a record in all the group) and writes them where they were. A peer gives
+what it has of them; our own bytes behind that are looked at again, for the end may be ours alone. When
+the range is whole the damage is forgotten, in memory at once, on disk with the next flush: a crash in
 between finds the damage again.
 
 However many logs are damaged, a turn looks for the first bad batches in a slice of their bytes only
@@ -132,7 +133,9 @@ class Repairs:
     def _serve_own(self, replica: Replica, found: BadRange, asks: "_Asks", now: int) -> None:
         """Do what is next for a log of ours of which we know what is missing."""
         is_wanting = found.offset < found.stop
-        if not is_wanting and not found.is_all:
+        if found.is_whole:
+            self._finish(replica, found)
+        elif not is_wanting and not found.is_all:
             self._part(replica, now)
         elif replica.order is not None:
             if is_wanting and asks.has_hope(replica, found):
@@ -218,13 +221,17 @@ class Repairs:
     def serve(
         self, replica: Replica, link: Link, request: RangeRequest, sender: Sender, now: int
     ) -> None:
-        """Give a peer the bytes that it lost, if we have them; an empty answer: we never will."""
-        if replica.core.is_damaged or not replica.core.has(request.end):
+        """Give a peer the bytes that it lost, as far as we have them; an empty answer: we never will.
+
+        Who lacks the end that is asked for may have all that is bad: what follows may be good there,
+        and nobody else's.
+        """
+        core = replica.core
+        end = request.end if core.has(request.end) else core.floor(request.end)
+        if core.is_damaged or end is None or end[:2] != request.end[:2]:
             return
         try:
-            piece = cargo.read_piece(
-                replica.log, request.start, request.end.offset, cargo.PIECE_BYTES
-            )
+            piece = cargo.read_piece(replica.log, request.start, end.offset, cargo.PIECE_BYTES)
         except KafkaError:
             piece = cargo.Piece(request.start, b"")  # Trimmed.
         except StorageError as error:
@@ -233,6 +240,8 @@ class Repairs:
         if piece.data and read_header(piece.data).base_offset < request.start:
             # Compaction left us no batch that begins there.
             piece = cargo.Piece(request.start, b"")
+        if not piece.data and end != request.end:
+            return
         reply = RangeReply(replica.core.epoch, request.start, piece.stop)
         sender.post_range(replica.key, link, reply, piece.data)
 
@@ -251,17 +260,17 @@ class Repairs:
             self._is_useless(replica, peer)
             return False
         try:
-            self._store.pool.create(found.segment).write_at(found.byte, [data])
+            file = self._store.pool.create(found.segment)
+            file.write_at(found.byte, [data])
+            replica.log.unsynced[found.segment] = None
+            found.came(byte, reply.stop)
+            found.look_on(file, replica.log.marks, 0)  # One batch: who needs more need not wait.
         except OSError as error:
             self._is_refused(replica, error)
             return False
-        found.came(byte, reply.stop)
-        if found.offset < found.stop:
-            return False
-        if not found.is_all:
+        if not found.is_all and found.offset >= found.stop:
             self._shorten(replica, found)
-            return False
-        return self._finish(replica, found)
+        return found.is_whole and self._finish(replica, found)
 
     def _is_useless(self, replica: Replica, peer: Voter) -> None:
         """These bytes don't fit into ours. Others are asked in their turn, unless it is the leader:
@@ -353,8 +362,9 @@ class _Asks:
         self._awaited[link.peer] = self._awaited.get(link.peer, 0) + 1
         self.has_room = self._has_room()
         marks = replica.log.marks
-        mark = next((m for m in reversed(marks.items) if m.offset < found.stop), marks.base)
-        end = Position(mark.epoch, mark.change, found.stop)
+        mark, edges = marks.at(found.offset), (m.offset for m in marks if m.offset > found.offset)
+        # Up to the next mark: others may lack it.
+        end = Position(mark.epoch, mark.change, min(next(edges, found.stop), found.stop))
         request = RangeRequest(replica.core.epoch, found.offset, end)
         self._sender.post_range(replica.key, link, request)
         return True

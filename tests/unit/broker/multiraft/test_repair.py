@@ -2,19 +2,22 @@
 
 import pytest
 from fakes.disk import FakeDisk
-from unit.broker.multiraft.wiring import Broker, World, produce, values
+from unit.broker.multiraft.wiring import SMALL, Broker, World, produce, values
 
 from dmq.broker.multiraft import cargo
 from dmq.broker.multiraft.frames import RangeReply
+from dmq.broker.multiraft.replica import GroupSettings
 from dmq.errors import StorageError
+from dmq.raft.messages import Append
 from dmq.raft.state import Role
 from dmq.records import filler, iterate, read_header, scan
+from dmq.storage.log import LogSettings
 
 
-def filled(count: int = 12) -> tuple[World, Broker]:
+def filled(count: int = 12, *, settings: GroupSettings = SMALL) -> tuple[World, Broker]:
     """Several segments, flushed, so that nothing is written again from the journal."""
     world = World(3)
-    leader = world.elected()
+    leader = world.elected(settings)
     for n in range(count):
         produce(leader, b"%d" % n * 100)
         world.settle()
@@ -444,3 +447,72 @@ def test_a_log_that_can_not_even_be_cut_begins_again() -> None:
     assert old.node.counts["began again"] == 1
     assert not old.replica.core.is_recovering
     assert read_all(old) == read_all(new)
+
+
+WIDE = GroupSettings(log=LogSettings(segment_bytes=1 << 20, index_interval_bytes=64))
+
+
+def ahead(settings: GroupSettings = WIDE) -> tuple[World, Broker, Broker]:
+    """A leader with rot and a record more than the only other one that is up: it leads no more, and
+    the other one, whose log is behind, can't."""
+    world, leader = filled(settings=settings)
+    other, down = world.others(leader)
+    down.kill()
+    world.pass_time(200)
+    world.drops = lambda sender, to, frame: any(
+        isinstance(m.message, Append) for m in frame.messages
+    )
+    produce(leader, b"tail", acks=1)
+    world.settle()
+    rot(leader)
+    forget(leader)
+    with pytest.raises(StorageError):
+        leader.replica.read(2, 10_000, world.now, whole_first_batch=True)
+    world.drops = lambda sender, to, frame: False
+    assert leader.replica.log_end_offset == other.replica.log_end_offset + 1
+    return world, leader, other
+
+
+@pytest.mark.parametrize("settings", [WIDE, SMALL], ids=["one segment", "several"])
+def test_rot_below_a_tail_that_nobody_else_has_is_repaired(settings: GroupSettings) -> None:
+    world, bad, other = ahead(settings)
+    world.pass_time(5000)
+    assert bad.node.counts["repaired"] == 1
+    produce(world.leader(), b"next")
+    world.pass_time(500)
+    expected = [*(b"%d" % n * 100 for n in range(12)), b"tail", b"next"]
+    assert read_all(bad) == read_all(other) == expected
+
+
+def test_an_order_gives_up_nothing_that_is_good_behind_the_rot() -> None:
+    world, bad, other = ahead()
+    epoch = bad.replica.core.epoch + 100
+    for broker in (bad, other):
+        assert broker.replica.ordered(bad.me, epoch, world.now)
+    world.until(lambda: bad.replica.is_leader)
+    assert bad.replica.log.gaps == ()
+    assert len(values(bad, is_all=True)) == 13
+
+
+def test_rot_below_an_epoch_that_nobody_else_has_is_repaired() -> None:
+    """The other one lacks even the mark of the epoch in which the tail was written."""
+    world, leader = filled()
+    world.others(leader)[1].kill()
+    world.pass_time(200)
+    world.drops = lambda sender, to, frame: any(
+        isinstance(m.message, Append) for m in frame.messages
+    )
+    leader.replica.core.resign(world.now)
+    leader.node.touched(leader.replica, world.now)
+    world.until(lambda: leader.replica.is_leader)
+    produce(leader, b"tail", acks=1)
+    world.settle()
+    rot(leader, segment=-1)
+    forget(leader)
+    with pytest.raises(StorageError):
+        leader.replica.read(11, 10_000, world.now, whole_first_batch=True)
+    world.drops = lambda sender, to, frame: False
+    world.pass_time(5000)
+    assert leader.node.counts["repaired"] == 1
+    assert world.leader().replica.log_end_offset == 13
+    assert read_all(leader)[-1] == b"tail"
