@@ -15,6 +15,7 @@ from dmq.broker.answer import Answer
 from dmq.broker.host import MachineHost
 from dmq.broker.multiraft.links import PeerLinks
 from dmq.broker.multiraft.replica import Replica
+from dmq.broker.multiraft.turn import NodeSettings
 from dmq.broker.partition import Partition
 from dmq.broker.replicas import Replicas
 from dmq.errors import DmqError, KafkaError
@@ -33,6 +34,8 @@ CHECK_MS = 500
 """Between looks at the metadata's voters and at partitions on the move."""
 HANDOVERS_MAX = 50
 """Leaderships given back per look: clients must find each new leader."""
+SLOW_SYNC_MS = NodeSettings().slow_sync_ms
+"""A broker whose sync is this old hands over what it leads: nothing is given back to it."""
 
 
 class Submit(Protocol):
@@ -187,15 +190,19 @@ class Controller:
                 since = self._well_since.get(first.node)
                 if first == self._me or since is None or now - since < wait_ms:
                     continue
-                if _may_lead(partition.replica, first, now):
+                if self._may_lead(partition.replica, first, now):
                     left -= partition.replica.transfer(first, now)
                     if not left:
                         return
 
-
-def _may_lead(replica: Replica, first: Voter, now: int) -> bool:
-    """Producers wait while a leadership is handed over: not again and again for one that can't."""
-    return first in replica.in_sync(now) and not replica.core.has_failed(first, now)
+    def _may_lead(self, replica: Replica, first: Voter, now: int) -> bool:
+        """Producers wait while a leadership is handed over: not again and again for one that can't.
+        One whose disk is slow or full says so, and so does one that stops: it would give it back.
+        """
+        link = self._links.by_peer.get(first)
+        if link is None or link.sync_ms >= SLOW_SYNC_MS:
+            return False
+        return first in replica.in_sync(now) and not replica.core.has_failed(first, now)
 
 
 def _log_failure(command: Command[Any], done: Answer[Any]) -> None:

@@ -83,6 +83,23 @@ def test_the_preferred_replica_leads_again_when_it_was_well_for_long() -> None:
     assert first.replica.is_leader
 
 
+def test_a_preferred_replica_that_stops_is_given_nothing() -> None:
+    """It would give it back at once: producers would have waited for nothing, and leases be void."""
+    world = World(3)
+    first = world.elected()
+    aimed(world)
+    second = world[2]
+    controller = controller_of(second, world)
+    passes(world, controller, WELL_MS + 2 * CHECK_MS)
+    while first.node.hand_over_all(world.now):
+        world.pass_time(10)
+    leader = world.leader()
+    assert leader is second
+    passes(world, controller, 2 * CHECK_MS)
+    assert not leader.replica.core.has_failed(first.me, world.now)
+    assert leader.replica.core.may_lease
+
+
 @pytest.mark.parametrize("idle_ms", [0, WELL_MS + 2 * CHECK_MS])
 def test_producers_do_not_wait_for_a_preferred_replica_that_can_not_lead(idle_ms: int) -> None:
     """Without a write it stays in sync, though its disk is full."""

@@ -589,4 +589,5 @@ class GroupNode:
         if self._farewell is None:
             self._farewell = Farewell(self.links)
             self._disk.leave()
+            self._beat_at = now  # Who leads next is to know that it need not give it back to us.
         return self._farewell.left(self._groups.by_uid.values(), now)
