@@ -479,16 +479,16 @@ def test_thesis_3_10_the_heir_is_told_when_it_has_everything() -> None:
     end = solo.produces()
     assert solo.core.transfer(voter(2), solo.now)
     assert not solo.core.can_append
-    assert TimeoutNow(1) not in dict(solo.says()).values()
+    assert TimeoutNow(1, 1) not in dict(solo.says()).values()
     solo.hears(2, Ack(1, end))
-    assert (2, TimeoutNow(1)) in solo.says()
+    assert (2, TimeoutNow(1, 1)) in solo.says()
 
 
 def test_thesis_3_10_the_heir_stands_at_once_and_its_votes_ignore_the_lease() -> None:
     heir = Solo(epoch=1)
     heir.hears(2, append(1, BASE, P(1, 0, 0), [mark(heir, 1, 0)]))
     heir.says()
-    heir.hears(2, TimeoutNow(1))
+    heir.hears(2, TimeoutNow(1, 1))
     assert heir.says() == [
         (n, Vote(2, P(1, 0, 0), is_transfer=True, is_settled=True)) for n in (2, 3)
     ]

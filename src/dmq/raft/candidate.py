@@ -113,12 +113,14 @@ def on_vote_reply(s: State, sender: Voter, message: VoteReply, now: int) -> None
 
 
 def on_timeout_now(s: State, sender: Voter, message: TimeoutNow, now: int) -> None:
-    """The leader hands over to us: no pre-vote, its lease does not count. If we can't, it is told."""
-    if s.epoch != message.epoch or s.leader != sender:
+    """The leader hands over to us: no pre-vote, its lease does not count. If we can't, it is told, and
+    relies on it: whatever comes twice, we don't stand for this any more."""
+    if s.epoch != message.epoch or s.leader != sender or message <= s.declined:
         return
     if s.may_stand(now) and s.is_vote_good and s.links.is_fit:
         stand(s, now, is_transfer=True)
     else:
+        s.declined = message
         s.send(sender, message)
 
 

@@ -118,11 +118,18 @@ def expire_handover(s: State, now: int) -> None:
 
 
 def on_handed_back(s: State, sender: Voter, message: TimeoutNow, now: int) -> None:
-    """The heir can't stand (bad disk, damage, recovering): serve again at once."""
-    handover = leading_of(s).handover
-    if message.epoch != s.epoch or handover is None or not handover.is_sent:
+    """The heir can't stand (bad disk, damage, recovering): serve again at once, with our lease.
+
+    Only its own word counts, and only in the session in which it was told: then this is all that became
+    of what we said.
+    """
+    leading = leading_of(s)
+    if message.epoch != s.epoch or message.number not in leading.told:
         return
-    if handover.to == sender:
+    if leading.told[message.number] != (sender, s.links.session(sender)):
+        return
+    del leading.told[message.number]
+    if leading.handover is not None and leading.handover.number == message.number:
         _give_up(s, sender, now)
         take_next_step(s, now)
         reschedule(s, now)
@@ -135,9 +142,12 @@ def _give_up(s: State, heir: Voter, now: int) -> None:
 
 
 def _end_handover(s: State) -> None:
-    """Serve again. What waits for our sync only is not said any more: the heir would stand now."""
-    leading_of(s).handover = None
-    s.take_back(TimeoutNow)
+    """Serve again. What only waits for our sync is not said any more: the heir would stand now."""
+    leading = leading_of(s)
+    leading.handover = None
+    for unsaid in s.take_back(TimeoutNow):
+        if isinstance(unsaid, TimeoutNow) and unsaid.epoch == s.epoch:
+            leading.told.pop(unsaid.number, None)
 
 
 def has_failed(s: State, heir: Voter, now: int) -> bool:
@@ -161,6 +171,7 @@ def hand_over(s: State, now: int) -> None:
     if heir_end >= s.log.commit:
         leading.handover = handover = handover._replace(is_closed=True)
     if handover.is_closed and heir_end == s.log.end:
-        leading.handover = handover._replace(is_sent=True)
-        leading.has_told_heir = True
-        s.send(handover.to, TimeoutNow(s.epoch))
+        leading.told_count = number = leading.told_count + 1
+        leading.handover = handover._replace(number=number)
+        leading.told[number] = (handover.to, s.links.session(handover.to))
+        s.send(handover.to, TimeoutNow(s.epoch, number))

@@ -298,6 +298,7 @@ class RaftCore(Facts):
         state = again._state
         state.target, state.observers = s.target, s.observers
         state.barred_epoch, state.held_until = s.barred_epoch, s.held_until
+        state.declined = s.declined
         if s.leader != s.me:
             state.leader, state.is_leader_live = s.leader, s.is_leader_live
         state.unclean_elections, state.log.losses = s.unclean_elections, s.log.losses

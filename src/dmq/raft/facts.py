@@ -97,9 +97,9 @@ class Facts:
 
     @property
     def may_lease(self) -> bool:
-        """Whether answers may rest on a lease; void once an heir was told to stand."""
+        """Whether answers may rest on a lease; void while an heir that was told to stand may do so."""
         leading = self._state.leading
-        return leading is not None and not leading.has_told_heir
+        return leading is not None and not leading.told
 
     @property
     def is_obeying(self) -> bool:

@@ -20,7 +20,12 @@ class Handover(NamedTuple):
     until: int
     is_closed: bool = False
     """Nothing more is appended: the heir has all that is committed, and soon the rest."""
-    is_sent: bool = False
+    number: int = 0
+    """Of what the heir was told; 0: nothing yet."""
+
+    @property
+    def is_sent(self) -> bool:
+        return self.number > 0
 
 
 class Leading:
@@ -30,11 +35,12 @@ class Leading:
         "failed_heirs",
         "followers",
         "handover",
-        "has_told_heir",
         "mark",
         "quorum_lost_at",
         "retry_at",
         "sent_end",
+        "told",
+        "told_count",
         "wanted_start",
     )
 
@@ -46,9 +52,11 @@ class Leading:
         self.retry_at: int | None = None
         """When to look for followers that owe an answer."""
         self.handover: Handover | None = None
-        self.has_told_heir = False
-        """Somebody was told to stand. It may do so whenever it hears of it, and be voted for in spite
-        of our lease: there is none any more in this epoch, however the handover ended for us."""
+        self.told: dict[int, tuple[Voter, int]] = {}
+        """Who was told to stand, by number, and in which session. It may do so whenever it hears of it,
+        and be voted for in spite of our lease: there is none any more in this epoch, however the
+        handover ended for us, unless the heir itself says that it won't, or the word never left."""
+        self.told_count = 0
         self.failed_heirs: dict[Voter, int] = {}
         """Who did not take over, and until when we don't choose it again by ourselves."""
         self.sent_end = NOTHING

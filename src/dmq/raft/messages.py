@@ -135,6 +135,8 @@ class TimeoutNow(NamedTuple):
     """Stand at once: I hand the leadership over to you. Back from the heir: I can't, keep it."""
 
     epoch: int
+    number: int
+    """Rises with each that this leader says in its epoch: an answer is to this one, not to another."""
 
 
 Message = PreVote | PreVoteReply | Vote | VoteReply | Append | Reset | Ack | Nack | TimeoutNow

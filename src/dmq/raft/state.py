@@ -49,6 +49,7 @@ class State:
         "attempts",
         "barred_epoch",
         "deadline",
+        "declined",
         "dice",
         "epoch",
         "hard_durable",
@@ -119,6 +120,8 @@ class State:
         """The leader's commit point, as far as it told us and sent us the log."""
         self.ack_is_due = False
         """An answer was asked for, be it news or not."""
+        self.declined = (-1, 0)
+        """Epoch and number of the last word to stand that we did not follow, and never will."""
         self.has_lost_tail = False
         """We may have acknowledged more than we have, and don't know how much."""
         self.heal_goal: tuple[int, Position] | None = None
@@ -241,10 +244,13 @@ class State:
         if session:
             self.outbox.append(Envelope(to, session, message))
 
-    def take_back(self, *kinds: type[Message]) -> None:
-        """Say nothing of this kind that has not left yet."""
-        self.outbox = [e for e in self.outbox if not isinstance(e.message, kinds)]
-        self._held = [e for e in self._held if not isinstance(e.message, kinds)]
+    def take_back(self, *kinds: type[Message]) -> list[Message]:
+        """Say nothing of these kinds that has not left yet; returns what that was."""
+        unsaid = [e.message for e in (*self.outbox, *self._held) if isinstance(e.message, kinds)]
+        if unsaid:
+            self.outbox = [e for e in self.outbox if not isinstance(e.message, kinds)]
+            self._held = [e for e in self._held if not isinstance(e.message, kinds)]
+        return unsaid
 
     # ---- changing
 

@@ -106,7 +106,7 @@ def test_stands_for_nothing_before_it_has_as_much_as_it_had(voters_count: int) -
 def test_is_handed_the_leadership_when_it_has_as_much_as_it_had(end: int, may_lead: bool) -> None:
     solo = Solo(marks=[(0, 0, 0), (2, 1, 1)], end=end, epoch=2, remembered=HAD)
     solo.core.claimed(solo.voters[1], 2, solo.now)
-    solo.hears(2, TimeoutNow(2))
+    solo.hears(2, TimeoutNow(2, 1))
     assert (solo.core.role is Role.CANDIDATE) == may_lead
 
 
@@ -133,7 +133,7 @@ def test_a_leader_remembers_until_what_it_has_is_durable() -> None:
     solo.hears(2, append(3, BASE, P(2, 1, 2), mark, leader_end=P(2, 1, 3)))
     solo.says()
     solo.hears(2, append(3, P(2, 1, 2), HAD, leader_end=P(2, 1, 3)))
-    solo.hears(2, TimeoutNow(3))
+    solo.hears(2, TimeoutNow(3, 1))
     assert solo.core.role is Role.CANDIDATE
     assert solo.core.is_recovering
     solo.says()

@@ -200,6 +200,7 @@ def _put_nack(w: _Writer, m: Nack) -> None:
 
 def _put_timeout_now(w: _Writer, m: TimeoutNow) -> None:
     w.put(_I32, m.epoch)
+    w.put(_I32, m.number)
 
 
 def _put_range_request(w: _Writer, m: RangeRequest) -> None:
@@ -257,7 +258,7 @@ _GET: dict[int, Callable[[_Reader], Any]] = {
     6: lambda r: Reset(r.one(_I32), r.mark(), r.one(_I64), r.position(), r.one(_I32)),
     7: lambda r: Ack(r.one(_I32), r.position()),
     8: _get_nack,
-    9: lambda r: TimeoutNow(r.one(_I32)),
+    9: lambda r: TimeoutNow(r.one(_I32), r.one(_I32)),
     10: lambda r: RangeRequest(r.one(_I32), r.one(_I64), r.position()),
     11: lambda r: RangeReply(r.one(_I32), r.one(_I64), r.one(_I64)),
 }

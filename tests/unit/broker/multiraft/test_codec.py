@@ -56,7 +56,7 @@ plain = st.one_of(
     st.builds(Reset, i32, marks, i64, positions, i32),
     st.builds(Ack, i32, positions),
     st.builds(Nack, i32, positions, st.none() | positions, flags),
-    st.builds(TimeoutNow, i32),
+    st.builds(TimeoutNow, i32, i32),
     st.builds(RangeRequest, i32, i64, positions),
 )
 loaded: st.SearchStrategy[Any] = st.one_of(

@@ -28,6 +28,22 @@ def test_a_leader_answers_at_once_while_its_lease_stands() -> None:
     assert not leader.node.counts.get("read waits for a round")
 
 
+def test_a_leader_whose_heir_gave_the_leadership_back_answers_at_once() -> None:
+    """The heir stops, as in every rolling restart; the epoch may last for months."""
+    world, leader = led()
+    heir = world.others(leader)[0]
+    while heir.node.hand_over_all(world.now):
+        world.pass_time(10)
+    epoch = leader.replica.leader_epoch
+    assert leader.replica.transfer(heir.me, world.now)
+    world.settle()
+    assert leader.replica.core.has_failed(heir.me, world.now)
+    heir.kill()
+    world.pass_time(LEASED_MS)
+    assert leader.replica.leader_epoch == epoch
+    assert ask(leader).code is ErrorCode.NONE
+
+
 def test_a_single_voter_always_answers_at_once() -> None:
     world = World(1)
     leader = world.elected()
