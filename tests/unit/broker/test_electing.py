@@ -16,6 +16,7 @@ from dmq.broker.answer import Answer
 from dmq.broker.electing import ACCOUNT, Electing
 from dmq.broker.elections import UNCLEAN, Elected
 from dmq.broker.leadership import NOBODY
+from dmq.broker.multiraft.repair import ASK_AGAIN_MS
 from dmq.broker.partition import Partition
 from dmq.broker.peers import PeerError
 from dmq.errors import ErrorCode, KafkaError, StorageError
@@ -51,10 +52,13 @@ def elect(broker: FakeBroker) -> Answer[list[Elected]]:
 
 
 def work(broker: FakeBroker) -> None:
-    for job in broker.store.maintain(broker.now):
-        job.run()
-        broker.store.done(job)
-    broker.turn()
+    """First the flush that the damage asked for, then, asked for again, the salvage."""
+    for _ in range(2):
+        for job in broker.store.maintain(broker.now):
+            job.run()
+            broker.store.done(job)
+        broker.pass_time(ASK_AGAIN_MS)
+        broker.turn()
 
 
 def test_the_offsets_that_are_lost_are_told() -> None:
