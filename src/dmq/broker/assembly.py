@@ -174,6 +174,8 @@ class Assembly:
                 timers,
                 steady,
                 self.forwarding.submit,
+                self.presence.listed,
+                lambda: self.metadata.replica.leader is not None,
             ),
             QuorumReport(
                 self.node.me,

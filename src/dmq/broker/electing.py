@@ -10,7 +10,7 @@ order is given at all is told in survivors.py.
 
 import logging
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Protocol
 from uuid import UUID
@@ -32,6 +32,10 @@ log = logging.getLogger("dmq.broker")
 
 TRANSFER, ACCOUNT = "transfer", "account"
 """Verbs between brokers."""
+LOOK_AGAIN_MS = 500
+"""So often it is seen whether a broker that is up can be asked."""
+LEADER_MS = 3_000
+"""Without a leader of the metadata for so long, nobody knows who is up."""
 SURVEY_MS = 10_000
 """Who has not answered for so long can't be asked."""
 AT_ONCE = 500
@@ -57,8 +61,11 @@ class Electing:
         timers: Timers,
         now: Callable[[], int],
         submit: Submit,
+        listed: Callable[[], Collection[int]] = tuple,
+        has_controller: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._node_id = node_id
+        """`listed`: the other brokers that are up, as far as the metadata's leader knows."""
+        self.node_id = node_id
         self._state = state
         self._replicas = replicas
         self._leadership = leadership
@@ -66,6 +73,8 @@ class Electing:
         self._timers = timers
         self.now = now
         self._submit = submit
+        self._listed = listed
+        self.has_controller = has_controller
         if peers is not None:
             peers.serve(TRANSFER, self._serve)
             peers.serve(ACCOUNT, self._tell_account)
@@ -131,8 +140,8 @@ class Electing:
         success = Elected(name, index)
         handover = _Handover(self._leadership, (topic_id, index), first, success, late)
         body = _BODY.pack(topic_id.bytes, index, first)
-        if leader == self._node_id:
-            asked = self._serve(self._node_id, body)
+        if leader == self.node_id:
+            asked = self._serve(self.node_id, body)
         elif leader != NO_LEADER and self._peers is not None:
             asked = self._peers.call(leader, TRANSFER, body, timeout_ms)
         else:
@@ -155,6 +164,16 @@ class Electing:
         rescue.begin()
         return rescue.answer
 
+    def unheard(self, nodes: Iterable[int]) -> list[int]:
+        """Those of these brokers that are up, but can't be asked from here; one that was just started
+        has no link with anybody yet."""
+        linked = () if self._peers is None else self._peers.linked()
+        up = self._listed()
+        return [n for n in nodes if n in up and n != self.node_id and n not in linked]
+
+    def later(self, action: Callable[[], None]) -> None:
+        self._timers.at(self.now() + LOOK_AGAIN_MS, action)
+
     def survey(
         self, nodes: Iterable[int], key: tuple[UUID, int], timeout_ms: int, *, is_held: bool
     ) -> dict[int, Answer[bytes]]:
@@ -162,7 +181,7 @@ class Electing:
         body = _BODY.pack(key[0].bytes, key[1], int(is_held))
         asked: dict[int, Answer[bytes]] = {}
         for node in nodes:
-            if node == self._node_id:
+            if node == self.node_id:
                 asked[node] = self._own_account(body)
             elif self._peers is not None and node in self._peers.linked():
                 asked[node] = self._peers.call(node, ACCOUNT, body, min(timeout_ms, SURVEY_MS))
@@ -184,7 +203,7 @@ class Electing:
 
     def _own_account(self, body: bytes) -> Answer[bytes]:
         try:
-            return self._tell_account(self._node_id, body)
+            return self._tell_account(self.node_id, body)
         except KafkaError as error:
             untold: Answer[bytes] = Answer()
             untold.fail(error)
@@ -246,6 +265,7 @@ class _Rescue:
         self._placed = placed
         self._timeout_ms = timeout_ms
         self._deadline = electing.now() + timeout_ms
+        self._lead_by = electing.now() + LEADER_MS
 
     def begin(self) -> None:
         asked = self._survey(self._placed.members, is_held=False)
@@ -256,14 +276,41 @@ class _Rescue:
 
     def _told(self, asked: dict[int, Answer[bytes]]) -> None:
         found = _accounts(asked)
+        unheard = self._electing.unheard(self._placed.members)
         try:
             choose(found, self._placed)
             _check_told(asked)
+            if unheard:
+                raise self._untold(unheard[0])
         except KafkaError as error:
-            self._fail(error)
+            if unheard and self._may_wait(error.code):
+                self._electing.later(self.begin)
+            else:
+                self._fail(error)
             return
         held = self._survey([one.me.node for one in found], is_held=True)
         when_all(held.values(), partial(self._held, len(found), held))
+
+    def _may_wait(self, code: ErrorCode) -> bool:
+        """Who is up may have more than those that can be asked: it is waited for, until it can be asked
+        or is known to be down."""
+        now = self._electing.now()
+        is_in_time = now + LOOK_AGAIN_MS < self._deadline
+        has_word = now < self._lead_by or self._electing.has_controller()
+        return code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE and is_in_time and has_word
+
+    def _untold(self, node: int) -> KafkaError:
+        if self._electing.now() >= self._lead_by and not self._electing.has_controller():
+            text = (
+                "Nobody leads the metadata: no order can be taken, and nobody can tell who is up."
+            )
+            return KafkaError(ErrorCode.NOT_CONTROLLER, text)
+        return KafkaError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"Broker {node} counts as up and can't be asked what it has: try again. Brokers that "
+            "stopped count as up for some seconds; one that only broker "
+            f"{self._electing.node_id} can't reach may be asked by another one.",
+        )
 
     def _held(self, count: int, asked: dict[int, Answer[bytes]]) -> None:
         found = _accounts(asked)

@@ -229,3 +229,40 @@ def test_a_handover_that_is_under_way_is_no_refusal() -> None:
     assert leader.replica.is_leader
     assert asked(heir.me.node) == electing._YES, "it is on its way"
     assert asked(other.me.node) == electing._NO, "this one would not become the leader"
+
+
+def test_no_order_is_given_while_who_is_up_can_not_be_asked() -> None:
+    """A broker that was just started has no link yet with others that are up and have everything."""
+    broker, _ = damaged()
+    up: list[int] = [2]
+    orders: list[RecoverPartition] = []
+
+    def take(order: RecoverPartition) -> Answer[Done]:
+        orders.append(order)
+        return Answer.of(Done())
+
+    office = Electing(
+        NODE_ID,
+        lambda: broker.machine.state,
+        broker.replicas,
+        broker.leadership,
+        None,
+        broker.node.timers,
+        lambda: broker.now,
+        take,
+        lambda: up,
+    )
+    broker.machine.state.topics["t"].partitions[0].replicas = (NODE_ID, 2)
+    waiting = office.elect(UNCLEAN, [WHERE], 5000)
+    broker.pass_time(4000)
+    assert not waiting.is_done
+    broker.pass_time(1200)
+    (elected,) = waiting.get()
+    assert elected.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert elected.message is not None
+    assert elected.message.startswith("Broker 2 counts as up and can't be asked what it has")
+    assert orders == []
+    office.elect(UNCLEAN, [WHERE], 5000)
+    up.clear()
+    broker.pass_time(electing.LOOK_AGAIN_MS)
+    assert [order.leader.node for order in orders] == [NODE_ID]
