@@ -336,9 +336,9 @@ class Injector:
         return True
 
     def failing_sync(self) -> bool:
-        """The next sync fails; the process must stop."""
+        """The next sync fails; the process must stop. Async logs may lose what they acknowledged."""
         broker = self._any_up()
-        if broker is None:
+        if broker is None or not self._may_cut_power(broker):
             return False
         self._note("failing_sync", broker)
         broker.disk.is_sync_failing = True

@@ -133,7 +133,8 @@ class World(Story):
             self.begin()
             self.clock.run(self.mix.duration_ms)
             while self.is_weak(self.faults.count) and self.clock.now < DURATION_MAX_MS:
-                self.faults.is_resting = self.faults.count >= FAULTS_MIN and self.is_idle()
+                if self.faults.count >= FAULTS_MIN and self.is_idle():
+                    self.faults.is_resting, self.network.weather = True, CALM
                 self.clock.run(self.clock.now + 1000)
             self.heal_majority()
             self.heal_all()

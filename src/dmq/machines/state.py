@@ -164,6 +164,7 @@ class ClusterState:
         other.cluster_id = self.cluster_id
         other.next_node, other.next_epoch = self.next_node, self.next_epoch
         other.features_epoch, other.producer_id_next = self.features_epoch, self.producer_id_next
+        other.former = self.former
         twins = {
             topic_id: dataclasses.replace(topic, partitions=list(topic.partitions))
             for topic_id, topic in {**self.topics_by_id, **self._parts}.items()

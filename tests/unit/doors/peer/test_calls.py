@@ -10,6 +10,7 @@ from unit.doors.peer.links import HOST, Corner, close, linked, run
 from unit.doors.peer.test_links import rogue_session
 
 from dmq.broker.answer import Answer
+from dmq.broker.multiraft.links import PROTOCOL_MAX, PROTOCOL_MIN
 from dmq.broker.peers import STRANGER, PeerError
 from dmq.doors.peer import messages
 from dmq.doors.peer.asking import ask
@@ -323,10 +324,9 @@ def test_a_strangers_call_fails_as_a_peers_does() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        messages.knock(1, 1) + messages.cast("probe", b""),
-        messages.knock(1, 1) + messages.message(Kind.FRAME, b""),
-        messages.knock(7, 9),
-        messages.knock(1, 1) + (2 << 20).to_bytes(4, "big"),
+        messages.knock(PROTOCOL_MIN, PROTOCOL_MAX) + messages.cast("probe", b""),
+        messages.knock(PROTOCOL_MIN, PROTOCOL_MAX) + messages.message(Kind.FRAME, b""),
+        messages.knock(PROTOCOL_MIN, PROTOCOL_MAX) + (2 << 20).to_bytes(4, "big"),
     ],
 )
 def test_a_stranger_may_do_nothing_else(data: bytes) -> None:
