@@ -50,6 +50,8 @@ PASSING_MAX = 3
 BROKERS_MAX = 6
 BROKERS_MIN = 3
 RETIRE_EVERY_MS = 300
+ORDER_MS = 12_000
+"""An order waits for brokers that count as up: those that stopped do so for a while."""
 NOT_DONE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 """Errors that mean: nobody did it, and nobody will."""
 NOT_ORDERED = NOT_DONE | {
@@ -260,7 +262,7 @@ class Operator:
             world.reached["unclean election"] += 1
 
         topic.elections[index] += 1
-        answer = member.service.elect_leaders(UNCLEAN, [(topic.name, index)], 2000)
+        answer = member.service.elect_leaders(UNCLEAN, [(topic.name, index)], ORDER_MS)
         self._ask(answer, f"elect {topic.name}-{index}", elected)
 
     def _are_well(self, topic: KnownTopic, index: int) -> bool:

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 from uuid import UUID
 
 from sim.checkers import BrokenPromiseError
@@ -20,6 +21,7 @@ from sim.cluster.truths import Truths
 from sim.network import Network, Weather
 from sim.story import CALM, Story, no_collections
 
+from dmq.broker import presence
 from dmq.machines.state import ClusterState
 from dmq.machines.targets import group_target, metadata_voters
 from dmq.raft.quorum import majority
@@ -129,6 +131,11 @@ class Faults:
         return None
 
 
+DOWN_MS = 1500
+"""Who was silent for so long is down: brokers are away for seconds here, and nobody orders anything for
+a partition whose brokers may be up."""
+
+
 class ClusterWorld(Story):
     """See the module."""
 
@@ -227,7 +234,7 @@ class ClusterWorld(Story):
 
     def run(self) -> "ClusterWorld":
         """Raises BrokenPromiseError, or whatever production code raised."""
-        with no_collections():
+        with no_collections(), patch.object(presence, "DOWN_MS", DOWN_MS):
             self._found()
             self._load()
             self.is_quiet = True
