@@ -65,6 +65,8 @@ class Process(SimHost):
         self.store: Any = None
         self.node: Any = None
         self._turn: Any = None
+        self._is_failing = False
+        """The disk ends this process: in mid-turn nobody can tell what it was about to note."""
         self._is_turn_planned = False
         self._is_quiet = False
         """There was nothing to do for a turn; the next input may change that."""
@@ -93,6 +95,7 @@ class Process(SimHost):
             self.world.say(self, "stops:", error)
             self.world.reached["stopped by its disk"] += 1
             self._distrust()
+            self._is_failing = True
             self._end_by_accident(self.kill)
 
     def _distrust(self) -> None:
@@ -216,7 +219,8 @@ class Process(SimHost):
         if self.is_up:
             self._note_compaction()
             for watched in self.watched.values():
-                self.world.observer.ended(watched, is_noting=self._is_noting(watched.log))
+                is_noting = self._is_failing or self._is_noting(watched.log)
+                self.world.observer.ended(watched, is_noting=is_noting)
             self._had_turn = self._turn is not None
             self.is_running = self.is_up = False
             self.disk.kill()
