@@ -102,7 +102,8 @@ class Process(SimHost):
         """After a failed sync an async log may lack what it acknowledged out of the page cache."""
         if distrust.is_noted(self.disk):
             for topic in self.world.metadata.topics.values():
-                if topic.is_async and self.me in topic.facts.durable:
+                facts = topic.facts
+                if topic.is_async and (self.me in facts.durable or self.me in facts.marks_of):
                     topic.facts.shake(self.me)
                     self.world.reached["sync of an async log failed"] += 1
 

@@ -165,18 +165,7 @@ class Assembly:
             self.leadership,
             self.groups,
             self.transactions,
-            Electing(
-                identity.node_id,
-                lambda: self.machine.state,
-                self.replicas,
-                self.leadership,
-                peers,
-                timers,
-                steady,
-                self.forwarding.submit,
-                self.presence.listed,
-                lambda: self.metadata.replica.leader is not None,
-            ),
+            self._electing(ground),
             QuorumReport(
                 self.node.me,
                 self.metadata,
@@ -195,6 +184,20 @@ class Assembly:
             self.node.links,
             self.service.submit,
             self._preferred_ms,
+        )
+
+    def _electing(self, ground: Ground) -> Electing:
+        return Electing(
+            ground.identity.node_id,
+            lambda: self.machine.state,
+            self.replicas,
+            self.leadership,
+            ground.peers,
+            self.node.timers,
+            self.clocks[1],
+            self.forwarding.submit,
+            self.presence.listed,
+            lambda: self.metadata.replica.leader is not None,
         )
 
     def _nearer(self, partition: Partition, rack: str, offset: int) -> int:
