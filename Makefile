@@ -20,10 +20,10 @@ check: setup-dev ## format, lint, types, layers
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-test: check ## check, then all tests (about 20 minutes on 2 cores); Spark's need Java 17, see scripts/java.sh
+test: check ## check, then all tests (20 to 25 minutes on 2 cores); Spark's need Java 17, see scripts/java.sh
 	$(PY) tests/foreign/programs.py
 	JAVA_HOME="$$(scripts/java.sh)" && export JAVA_HOME && \
-		$(PY) -m pytest -m "not slow" -n $(or $(JOBS),3) $(ARGS)
+		$(PY) -m pytest -m "not slow" -n $(or $(JOBS),2) $(ARGS)
 
 model: setup-dev ## the storage model: make model N=10000
 	$(PY) -m tests.model --runs $(or $(N),10000)
