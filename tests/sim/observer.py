@@ -161,8 +161,7 @@ class Observer:
         if not was_damaged:
             self._reached["damage found"] += 1
             broker = self._world.brokers[watched.voter.node]
-            # Who read the bytes before they were repaired may say so afterwards.
-            is_rotten = watched.facts.was_rotten or broker.was_rotten
+            is_rotten = watched.voter in watched.facts.damaged or broker.was_rotten
             for check in self._checkers.doubted:
                 check(watched.voter, f"{watched.topic} is damaged: {watched.log.damage}", is_rotten)
         elif not watched.is_damaged:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TypeVar
 
 from dmq.broker.answer import Answer
-from dmq.broker.multiraft.cargo import read_piece
+from dmq.broker.multiraft.cargo import Sight, read_piece
 from dmq.broker.multiraft.replica import NotLeaderError, Replica
 from dmq.broker.timers import Timers
 from dmq.errors import DmqError, ErrorCode, FatalStorageError, KafkaError, StorageError
@@ -182,7 +182,9 @@ class MachineHost:
                 log.error("the log of the cluster's metadata can't be read: %s", error)
                 self._check_others_have_it(str(error))
                 # Later: we may be called in the middle of the replica's own turn.
-                self._timers.at(self._now(), partial(self._note_damage, error))
+                self._timers.at(
+                    self._now(), partial(self._note_damage, error, Sight.of(self.replica.log))
+                )
                 return
             if piece.stop == offset:
                 return  # No turn has written it yet; we are told when one has.
@@ -197,9 +199,9 @@ class MachineHost:
                 f"(logs/) and begin with an empty one"
             )
 
-    def _note_damage(self, error: StorageError) -> None:
+    def _note_damage(self, error: StorageError, seen: Sight) -> None:
         if not self.replica.is_retired:
-            self.replica.note_damage(error, self._now())
+            self.replica.note_damage(error, self._now(), seen)
 
     def everything(self) -> Iterator[MachineRecord]:
         """All records of the log that are readable, committed or not: for hints, not for facts."""

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from dmq.broker.multiraft.cargo import RotError
+from dmq.broker.multiraft.cargo import RotError, Sight
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.producer_loading import Load, Piece, Work, first_offset
 from dmq.broker.reading_along import Decided, ReadingAlong
@@ -292,7 +292,7 @@ class ProducerBook:
                     return
                 load.take(step())
         except (DmqError, OSError) as error:  # No file to spare, for one.
-            self._warn(load, error)
+            self._warn(load, error, Sight.of(load.log))
             self._load = None
             return
         self._state, self._load = load.finish(), None
@@ -306,11 +306,10 @@ class ProducerBook:
         load.take(found[0])
         self._go_on()
 
-    def _warn(self, load: Load, error: Exception) -> None:
+    def _warn(self, load: Load, error: Exception, seen: Sight) -> None:
         log.warning("who wrote to %r can't be read, and is read again: %s", self._replica, error)
-        is_current = load in (self._load, self._catching_up) and load.log is self._replica.log
-        if isinstance(error, RotError) and is_current:
-            self._replica.found_rot(error)
+        if isinstance(error, RotError) and load in (self._load, self._catching_up):
+            self._replica.found_rot(error, seen)
 
     def _do_aside(
         self,
@@ -319,12 +318,13 @@ class ProducerBook:
         then: Callable[[Load, list[Piece | ProducerSnapshot | None]], None],
     ) -> None:
         found: list[Piece | ProducerSnapshot | None] = []
+        seen = Sight.of(load.log)
 
         def done(error: BaseException | None) -> None:
             if self._replica.is_retired:
                 found.clear()  # Its files may be gone.
             elif isinstance(error, DmqError | OSError):
-                self._warn(load, error)
+                self._warn(load, error, seen)
             elif error is not None:
                 raise error
             then(load, found)

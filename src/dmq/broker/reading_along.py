@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from dmq.broker.multiraft.cargo import RotError
+from dmq.broker.multiraft.cargo import RotError, Sight
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.producer_loading import LOAD_BYTES, Piece, look_into
 from dmq.errors import CorruptError, DmqError, StorageError
@@ -143,7 +143,7 @@ class ReadingAlong:
             try:
                 self._take(look_into(slices, self._at))
             except RotError as error:
-                self._replica.found_rot(error)
+                self._replica.found_rot(error, Sight.of(self.log))
                 raise
             slices = self._next(LOAD_BYTES)
         if slices:
@@ -174,7 +174,7 @@ class ReadingAlong:
         self._at = piece.next_offset
 
     def _do_aside(self, work: Callable[[], Found]) -> None:
-        run, found = self._run, list[Found]()
+        run, found, seen = self._run, list[Found](), Sight.of(self.log)
         self._is_reading = True
 
         def done(error: BaseException | None) -> None:
@@ -188,8 +188,8 @@ class ReadingAlong:
             except (DmqError, OSError) as failure:
                 # Who waits for it comes back when its patience ends: then it is read again.
                 log.warning("transactions of %r can't be read: %s", self._replica, failure)
-                if isinstance(failure, RotError) and self.log is self._replica.log:
-                    self._replica.found_rot(failure)
+                if isinstance(failure, RotError):
+                    self._replica.found_rot(failure, seen)
 
         self._submit(lambda: found.append(work()), done)
 

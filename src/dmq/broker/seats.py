@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from dmq.broker.multiraft.cargo import read_piece
+from dmq.broker.multiraft.cargo import Sight, read_piece
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.producing import ProducerBook
 from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
@@ -55,7 +55,7 @@ class Seat:
         self._wall = wall
         self.occupant: Occupant | None = None
         """While we lead and all is loaded."""
-        self._bad: StorageError | None = None
+        self._bad: tuple[StorageError, Sight] | None = None
         """The log can't be read: the replica is told with the next tick, outside of its own turn."""
         replica.watch = self
         self.moved()
@@ -83,7 +83,8 @@ class Seat:
             self.moved()
         bad, self._bad = self._bad, None
         if bad is not None:
-            self.replica.note_damage(bad, now)
+            error, seen = bad
+            self.replica.note_damage(error, now, seen)
 
     def _take(self) -> None:
         source = self.replica.log
@@ -94,7 +95,7 @@ class Seat:
             self._load(occupant)
         except StorageError as error:
             log.error("a coordinator can't read its log, %r: %s", self.replica, error)
-            self._bad = error
+            self._bad = error, Sight.of(source)
             return
         self.occupant = occupant
         occupant.lead(self._now())

@@ -128,6 +128,7 @@ class Layout:
         "life",
         "partition",
         "readable_end",
+        "repair_count",
         "safe_end",
         "segments_list",
         "settings",
@@ -171,6 +172,8 @@ class Layout:
         self.cut_count = 0
         self.swap_count = 0
         """Rises whenever a compacted file takes the place of others."""
+        self.repair_count = 0
+        """How often bad bytes were written anew: who read before may have met them still."""
         self.is_swapping = False
         """A compacted file was given, and neither has its place yet nor was it discarded."""
         self.life = 0

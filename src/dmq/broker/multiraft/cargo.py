@@ -63,6 +63,18 @@ class RotError(StorageError):
         self.offset = offset
 
 
+class Sight(NamedTuple):
+    """The bytes of a log as somebody reads them: when some are repaired, or it is replaced, they are
+    others, and what was bad then says nothing any more."""
+
+    log: Log
+    repairs: int
+
+    @classmethod
+    def of(cls, log: Log) -> "Sight":
+        return cls(log, log.repair_count)
+
+
 def bytes_of(slices: list[FileSlice], start: int) -> bytes:
     """What slices of a log from `start` on have. Raises RotError where the disk gives nothing back."""
     try:

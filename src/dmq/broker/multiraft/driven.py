@@ -522,9 +522,14 @@ class Driven:
         self.acks.refused(end, ErrorCode.KAFKA_STORAGE_ERROR)
         self.count("disk refused")
 
-    def note_damage(self, error: Exception, now: int) -> None:
-        """Bytes of the log are bad: lead and stand no more until they are good again."""
+    def note_damage(self, error: Exception, now: int, seen: cargo.Sight | None = None) -> None:
+        """Bytes of the log are bad: lead and stand no more until they are good again.
+
+        `seen`: what was read, by whoever tells of it later.
+        """
         log = self.log
+        if seen is not None and seen != cargo.Sight.of(log):
+            return
         if isinstance(error, cargo.RotError) and not log.is_damaged:
             log.damage = (*log.damage, bad_bytes(log, error.offset))
             self._host.store.request_flush(log)
@@ -535,10 +540,10 @@ class Driven:
             self._perform(now)
             self._host.touched(self, now)
 
-    def found_rot(self, error: cargo.RotError) -> None:
+    def found_rot(self, error: cargo.RotError, seen: cargo.Sight) -> None:
         """The same, from whoever reads along, and perhaps amid an input of ours: the next turn tells."""
         log = self.log
-        if not log.is_damaged and not self.is_retired:
+        if not log.is_damaged and not self.is_retired and seen == cargo.Sight.of(log):
             log.damage = (bad_bytes(log, error.offset),)
             self._host.store.note_damaged(log)
             self._host.wake()

@@ -292,6 +292,7 @@ class Repairs:
         log, old = replica.log, found.damage
         found.damage = old._replace(start=found.byte)
         log.damage = tuple(found.damage if d == old else d for d in log.damage)
+        log.repair_count += 1
         log.unsynced[found.segment] = None
         if found.byte >= found.segment.size:
             self._ranges[replica] = None  # There are no more bytes that could be bad.
@@ -315,6 +316,7 @@ class Repairs:
         log.unsynced[segment] = None
         log.directory_changed = True
         log.damage = tuple(damage for damage in log.damage if damage.segment != segment.base)
+        log.repair_count += 1
         self._ranges[replica] = None
         if log.damage:
             return False
