@@ -119,16 +119,26 @@ class Compaction:
                 try:
                     self._consider(partition, config, now)
                 except (StorageError, OSError) as error:
-                    self._failed[partition.log.uid] = now + RETRY_MS
-                    log.warning("%s can't be compacted: %s", partition, error)
+                    self._put_off(partition, error, now)
         if self._queue:
             return
         best, self._best = self._best, None
         if best is not None:
-            self._start(best, settings, now)
+            try:
+                self._start(best, settings, now)
+            except (
+                StorageError,
+                OSError,
+            ) as error:  # Else it would be the best one again, for ever.
+                self._put_off(best.partition, error, now)
             return
         self._compactor.rest()
         self._rest(now + settings.log_cleaner_backoff_ms)
+
+    def _put_off(self, partition: Partition, error: Exception, now: int) -> None:
+        """Its bytes are bad, or there are no descriptors: others first, this one again later."""
+        self._failed[partition.log.uid] = now + RETRY_MS
+        log.warning("%s can't be compacted: %s", partition, error)
 
     def _is_open_to(self, partition: Partition, now: int) -> bool:
         found = partition.log
