@@ -259,7 +259,8 @@ class Checker:
             where = _at(producer.sent[number], "?")
             self._find("foreign", f"{_at(spot, offset)} is {name}, which was sent to {where}")
             return False
-        if number in producer.refused - producer.in_doubt - producer.acked - producer.again:
+        may_be_there = (producer.in_doubt, producer.acked, producer.again)
+        if number in producer.refused and not any(number in known for known in may_be_there):
             self._find("foreign", f"{_at(spot, offset)} is {name}, which was definitely refused")
         return True
 
