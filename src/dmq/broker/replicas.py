@@ -26,8 +26,13 @@ from dmq.types import METADATA_TOPIC, METADATA_TOPIC_ID, NIL_UUID, TopicPartitio
 
 log = logging.getLogger("dmq.broker")
 
+AWAY_MAX_DAYS = 30
+"""So long a broker may be down and still hear of each deletion when it is back: by then compaction has
+taken what says so out of the metadata log, and it would keep topics that nobody else has."""
+
 METADATA_OVERRIDES = {
     "cleanup.policy": "compact",
+    "delete.retention.ms": str(AWAY_MAX_DAYS * 86_400_000),
     "durability": "sync",
     "segment.bytes": str(64 * 1024 * 1024),
     "compression.type": "producer",

@@ -332,6 +332,35 @@ def test_the_metadata_log_is_compacted_too(kept: Kept) -> None:
     assert [*again.broker.replicas.topics] == ["last"]
 
 
+def test_what_was_deleted_is_told_to_brokers_that_are_back_weeks_later() -> None:
+    """Whatever topics do by default, and however often the metadata log is compacted meanwhile."""
+    kept = kept_on(FakeDisk(random.Random(1)), log_cleaner_delete_retention_ms=0)
+    metadata = kept.broker.metadata_partition
+    kept.broker.create("t")
+    topic_id = kept.broker.replicas.topics["t"].topic_id
+    deleted = kept.broker.service.admin.delete_topics([("t", NIL_UUID)])
+    kept.broker.turn()
+    assert [result.error for result in deleted.get()] == [None]
+    for size in (1, 4, 16):  # Each time most of the log is new.
+        for number in range(size):
+            kept.broker.create(f"other-{size}-{number}")
+        metadata.log.roll()
+        kept.broker.create(f"last-{size}")
+        kept.clean()
+    jobs = [job for job in kept.compactor.jobs if job.uid == metadata.log.uid]
+    assert len(jobs) > 1
+    assert {job.delete_retention_ms for job in jobs} == {30 * 24 * HOUR}
+    deleted_keys = {
+        record.key
+        for data in (piece.pread() for piece in metadata.log.read(0, 1 << 20, 1 << 40))
+        for position, header in scan(data)
+        for record in iterate(data, position, header)
+        if record.value is None
+    }
+    key = topic_id.hex.encode()
+    assert deleted_keys == {b"topic/%s" % key, b"partition/%s/0" % key}
+
+
 def run_jobs(broker: FakeBroker) -> None:
     for job in broker.store.maintain(broker.now):
         job.run()
@@ -551,13 +580,16 @@ def test_what_it_did_is_in_the_log(kept: Kept, caplog: pytest.LogCaptureFixture)
 def test_a_log_that_can_not_be_read_when_it_is_to_be_compacted_stops_nobody(
     kept: Kept, caplog: pytest.LogCaptureFixture
 ) -> None:
-    partition = compacted(kept)
-    for key in (b"a", b"b", b"a", b"c"):
-        put(kept, partition, key, b"v" * 100)
+    """Nor does it keep others waiting, though it is the dirtiest in each round."""
+    partition, other = compacted(kept), compacted(kept, name="u")
+    for log in (partition, other):
+        for key in (b"a", b"b", b"a", b"c"):
+            put(kept, log, key, b"v" * 100)
     first = partition.log.segments_list[0]
     first.max_timestamp, first.index, first.trusted_bytes = -2, None, 0  # As after a cut.
     kept.broker.disk.spoil(first.name(), 0, 100)
     for _ in range(20):
         kept.broker.pass_time(CHECK_MS)
         kept.tick()
-    assert "compaction has to wait" in caplog.text
+    assert "t-0, epoch=1) can't be compacted" in caplog.text
+    assert {job.uid for job in kept.compactor.jobs} == {other.log.uid}
