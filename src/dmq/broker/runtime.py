@@ -15,7 +15,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from dmq.broker.assembly import Assembly, Ground
 from dmq.broker.compactor import CompactorProcess
@@ -47,8 +47,9 @@ from dmq.errors import DmqError, ErrorCode, KafkaError, StorageError
 from dmq.machines.brokers import is_fenced, is_unregistered, peer_addresses
 from dmq.machines.cluster import ClusterMachine
 from dmq.machines.commands import FormCluster
-from dmq.storage.files import OsFiles
+from dmq.storage.files import OsFiles, is_unreadable
 from dmq.storage.producer_files import ProducerFiles
+from dmq.storage.reading import FileSlice
 from dmq.storage.store import StoreSettings
 from dmq.types import Voter
 
@@ -91,6 +92,12 @@ STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 def steady_ms() -> int:
     return time.clock_gettime_ns(STEADY) // 1_000_000
+
+
+class Readable(Protocol):
+    """Bytes of a file that a door is to send."""
+
+    def pread(self) -> bytes: ...
 
 
 class Runtime:
@@ -369,6 +376,17 @@ class Runtime:
             self._doors.append(door)
             door.open()
         self._tick = self._loop.call_later(TICK_MS / 1000, self._on_tick)
+
+    def warm(self, piece: Readable, warmed: Callable[[BaseException | None], None]) -> None:
+        """Read what is to be sent in a worker, so that its pages are in memory: the loop waits for no
+        disk. What a disk does not give back is mended; whoever asked for it asks again."""
+
+        def done(error: BaseException | None) -> None:
+            if is_unreadable(error) and isinstance(piece, FileSlice):
+                self.parts.node.unreadable(piece)
+            warmed(error)
+
+        self.workers.submit(piece.pread, done)
 
     # --- what the metadata change ---------------------------------------------------------------
 

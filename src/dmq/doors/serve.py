@@ -31,7 +31,6 @@ from dmq.config.broker import BrokerConfig
 from dmq.config.listeners import Listener, host_port
 from dmq.doors.fetch_sessions import FetchSessions
 from dmq.doors.kafka import BoundSocket, KafkaDoor
-from dmq.doors.outbox import Slice
 
 log = logging.getLogger("dmq")
 
@@ -100,11 +99,7 @@ class Ways:
         slots = runtime.config.max_incremental_fetch_session_cache_slots
         sessions = FetchSessions(slots, random.SystemRandom())
 
-        def warm(piece: Slice, warmed: Callable[[BaseException | None], None]) -> None:
-            """Read it in a worker: what counts is that its pages are in memory then."""
-            runtime.workers.submit(piece.pread, warmed)
-
-        return KafkaDoor(runtime.service, listener.name, sessions, warm, bound)
+        return KafkaDoor(runtime.service, listener.name, sessions, runtime.warm, bound)
 
     def entrance(self, config: BrokerConfig) -> Entrance | None:
         """The peer door; None if the settings want none."""

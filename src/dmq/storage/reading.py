@@ -45,6 +45,11 @@ class FileSlice:
         """Base of the segment that it is of."""
         return base_of(self._file.name)
 
+    @property
+    def uid(self) -> int:
+        """Of the log whose file it is."""
+        return int(self._file.name.split("/")[-2])
+
     def base_at(self, byte: int) -> int | None:
         """Base offset of the batch at this byte of the file; None if the file is shorter, or the disk
         gives it not back."""
@@ -90,6 +95,16 @@ def segment_at(segments: list[Segment], offset: int) -> int:
 
 def _base(segment: Segment) -> int:
     return segment.base
+
+
+def offset_at(log: "Log", piece: FileSlice) -> int | None:
+    """An offset at or before which these bytes begin; None if the log has another file there by now."""
+    segments = log.segments_list
+    segment = segments[segment_at(segments, piece.segment)]
+    if segment.base != piece.segment:
+        return None
+    reader = log.reader(segment)
+    return reader.offset_below(piece.position) if piece.is_of(reader.file) else None
 
 
 def read(

@@ -6,6 +6,7 @@ time; a slice that was handed out keeps its own reference. Called by log, readin
 """
 
 import errno
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
@@ -338,6 +339,13 @@ class SegmentReader:
             segment.hints.clear()
         segment.hints[offset] = place.position
         return place.position
+
+    def offset_below(self, byte: int) -> int:
+        """The last offset of a batch that begins at or before this byte: the nearest that the index
+        knows; the segment's base, if it knows none."""
+        index = self.index()
+        at = bisect_right(index.positions, byte) - 1
+        return self._segment.base + (index.offsets[at] if at >= 0 else 0)
 
     def bound(self, byte: int) -> int | None:
         """An offset that all batches before this byte are below; None if the index does not tell."""

@@ -33,6 +33,7 @@ from uuid import UUID
 
 from dmq.broker.multiraft import repair
 from dmq.broker.multiraft.agenda import Agenda
+from dmq.broker.multiraft.cargo import RotError, Sight
 from dmq.broker.multiraft.driven import GroupSettings
 from dmq.broker.multiraft.frames import (
     Frame,
@@ -58,6 +59,7 @@ from dmq.broker.timers import Timers
 from dmq.errors import ErrorCode, StorageError
 from dmq.raft.messages import Ack, Append, Nack, PreVote, Reset, Vote
 from dmq.raft.settings import Dice, RaftSettings
+from dmq.storage.reading import FileSlice, offset_at
 from dmq.storage.store import Store
 from dmq.storage.turn import Turn
 from dmq.types import Voter
@@ -521,6 +523,18 @@ class GroupNode:
             replica = self._groups.by_uid.get(log.uid)
             if replica is not None:
                 replica.note_damage(StorageError("found by a reader"), now)
+
+    def unreadable(self, piece: FileSlice) -> None:
+        """The disk does not give these bytes of a log back, which somebody sends to a client."""
+        replica = self._groups.by_uid.get(piece.uid)
+        if replica is None or replica.log.is_damaged:
+            return
+        try:
+            offset = offset_at(replica.log, piece)
+        except (StorageError, OSError):  # The index can't be read either: more of it may be bad.
+            offset = piece.segment
+        if offset is not None:
+            replica.found_rot(RotError(offset, "the disk gives it not back"), Sight.of(replica.log))
 
     def _begin_again(self, replica: Replica, now: int) -> None:
         """Between turns: what is begun must be the log that the turn's end speaks of."""

@@ -58,6 +58,31 @@ def test_a_replica_that_is_asked_for_bytes_that_it_can_not_read_is_mended_too() 
     assert any(b.replica.core.is_damaged for b in (one, leader))
 
 
+def test_what_is_on_its_way_to_a_client_and_can_not_be_read_is_mended() -> None:
+    """The door had slices of a leader's file, and sends them without looking."""
+    world, leader = filled()
+    log = leader.replica.log
+    slices = log.read(0, 10_000, log.end_offset)
+    spoil(leader)
+    piece = slices[0].part(150, 100)
+    with pytest.raises(OSError, match="nothing back"):
+        piece.pread()
+    leader.node.unreadable(piece)
+    world.until(lambda: leader.node.counts.get("damaged", 0) == 1)
+    mended(world, leader)
+    assert piece.pread()
+
+
+def test_a_file_that_compaction_has_replaced_says_nothing_of_the_one_that_is_there() -> None:
+    _, leader = filled()
+    log = leader.replica.log
+    piece = log.read(0, 10_000, log.end_offset)[0]
+    spoil(leader)
+    leader.store.pool.forget(log.segments_list[0])
+    leader.node.unreadable(piece)
+    assert not log.is_damaged
+
+
 def test_what_is_written_again_can_be_read_again() -> None:
     world, leader = filled()
     bad = world.others(leader)[0]
