@@ -287,9 +287,8 @@ class Compaction:
 
     def _is_whole(self, partition: Partition) -> bool:
         found = partition.log
-        return not (
-            partition.is_retired or found.is_dropped or found.is_damaged or found.life != self._life
-        )
+        is_another = self._job is None or found.uid != self._job.uid or found.life != self._life
+        return not (is_another or partition.is_retired or found.is_dropped or found.is_damaged)
 
     def _came_to_nothing(self, found: Log) -> bool:
         """Whether the log did not take the last file, though it has what that was to replace."""

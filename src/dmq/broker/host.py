@@ -218,12 +218,13 @@ class MachineHost:
                 return
 
     def _unchecked(self, offset: int, end: int) -> list[bytes]:
+        found: list[bytes] = []
         try:
-            slices = self.replica.log.read(offset, LOAD_BYTES, end, whole_first_batch=True)
-            return [piece.pread() for piece in slices]
-        except StorageError as error:
+            for piece in self.replica.log.read(offset, LOAD_BYTES, end, whole_first_batch=True):
+                found.append(piece.pread())
+        except (StorageError, OSError) as error:
             log.warning("the metadata log can't be read on from offset %d: %s", offset, error)
-            return []
+        return found
 
     def _announce(self) -> None:
         """Tell what was committed, in order, and all of it at once: to whoever acts on it what was true

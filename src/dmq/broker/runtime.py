@@ -7,6 +7,7 @@ the disk can no longer be trusted. Doors are given to it as a factory, because i
 
 import asyncio
 import contextlib
+import errno
 import logging
 import random
 import resource
@@ -97,6 +98,7 @@ def steady_ms() -> int:
 class Readable(Protocol):
     """Bytes of a file that a door is to send."""
 
+    def __len__(self) -> int: ...
     def pread(self) -> bytes: ...
 
 
@@ -386,7 +388,11 @@ class Runtime:
                 self.parts.node.unreadable(piece)
             warmed(error)
 
-        self.workers.submit(piece.pread, done)
+        def read() -> None:
+            if len(piece.pread()) < len(piece):
+                raise OSError(errno.EIO, "a log file is shorter than its log")
+
+        self.workers.submit(read, done)
 
     # --- what the metadata change ---------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import struct
 
 from crc32c import crc32c
 
-from dmq.storage.files import Files
+from dmq.storage.files import Files, is_unreadable
 
 NAME = "clean-points"
 VERSION = 2
@@ -29,7 +29,12 @@ def load(files: Files) -> dict[int, int]:
     if not files.exists(NAME):
         return {}
     file = files.open(NAME)
-    raw = file.read_at(0, file.size())
+    try:
+        raw = file.read_at(0, file.size())
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        return {}
     if len(raw) < _HEAD.size:
         return {}
     magic, version, _, count, crc = _HEAD.unpack_from(raw)

@@ -86,6 +86,7 @@ class File(Protocol):
     def sync(self) -> None: ...
     def forget_cache(self) -> None: ...
     def is_cached(self, position: int, length: int) -> bool: ...
+    def is_same(self, other: "File") -> bool: ...
 
 
 class Files(Protocol):
@@ -204,6 +205,10 @@ class OsFile:
     def forget_cache(self) -> None:
         """Let clean pages go, so that the next read shows what the disk has."""
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def is_same(self, other: File) -> bool:
+        """Whether it is the same file, though opened twice."""
+        return os.path.sameopenfile(self._fd, other.fileno())
 
     def is_cached(self, position: int, length: int) -> bool:
         """Whether a read of this range will not wait for the disk (judged by samples)."""

@@ -571,7 +571,9 @@ class Layout:
     def _cut_file(self, segment: Segment, size: int) -> None:
         segment.reserved = min(segment.reserved, size)
         if self._host.pool.files.exists(segment.name()):
-            self._host.pool.get(segment).cut(size)
+            file = self._host.pool.get_any(segment)
+            if file.size() > size:  # Its end may be missing: that it is damaged was noted.
+                file.cut(size)
 
     def discard_swap(self, swap: items.Swap) -> None:
         """The journal does not speak of it, and will not."""

@@ -40,6 +40,10 @@ class FileSlice:
     def is_of(self, file: File) -> bool:
         return self._file is file
 
+    def is_in(self, file: File) -> bool:
+        """The same, though the file may have been opened anew."""
+        return self._file is file or self._file.is_same(file)
+
     @property
     def segment(self) -> int:
         """Base of the segment that it is of."""
@@ -104,7 +108,7 @@ def offset_at(log: "Log", piece: FileSlice) -> int | None:
     if segment.base != piece.segment:
         return None
     reader = log.reader(segment)
-    return reader.offset_below(piece.position) if piece.is_of(reader.file) else None
+    return reader.offset_below(piece.position) if piece.is_in(reader.file) else None
 
 
 def read(

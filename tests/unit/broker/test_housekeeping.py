@@ -593,3 +593,24 @@ def test_a_log_that_can_not_be_read_when_it_is_to_be_compacted_stops_nobody(
         kept.tick()
     assert "t-0, epoch=1) can't be compacted" in caplog.text
     assert {job.uid for job in kept.compactor.jobs} == {other.log.uid}
+
+
+def test_a_log_that_begins_again_under_the_compactor_is_not_clean(kept: Kept) -> None:
+    """The job was for the log before it, which nobody has any more."""
+    partition = compacted(kept, internal_segment_bytes="100")
+    for number in range(6):
+        put(kept, partition, b"key%d" % number, b"v" * 300)
+    old = partition.log
+
+    def begin_again(job: Job) -> None:
+        if job.uid == old.uid:
+            kept.broker.node._repairs.give_up(partition.replica)
+            kept.compactor.before_answer = lambda job: None
+
+    kept.compactor.before_answer = begin_again
+    for _ in range(40):
+        kept.broker.pass_time(100)
+        kept.tick()
+    assert partition.log.uid != old.uid
+    assert [result.swaps for result in kept.compactor.results] == [()]
+    assert partition.log.uid not in kept.housekeeping._compaction._points

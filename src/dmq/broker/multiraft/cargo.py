@@ -76,16 +76,24 @@ class Sight(NamedTuple):
 
 
 def bytes_of(slices: list[FileSlice], start: int) -> bytes:
-    """What slices of a log from `start` on have. Raises RotError where the disk gives nothing back."""
-    try:
-        return b"".join(part.pread() for part in slices)
-    except OSError as error:
-        if not is_unreadable(error):
-            raise
-        raise RotError(start, str(error)) from error
+    """What slices of a log from `start` on have, up to one that the disk does not give back: whoever
+    reads on begins there. Raises RotError if that is the first: it is of the segment of `start`."""
+    found: list[bytes] = []
+    for part in slices:
+        try:
+            found.append(part.pread())
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            if not found:
+                raise RotError(start, str(error)) from error
+            break
+    return b"".join(found)
 
 
-def read_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece:
+def read_piece(
+    log: Log, start: int, stop: int, bytes_max: int, *, despite_damage: bool = False
+) -> Piece:
     """Batches from `start` up to `stop` at most, at least one if there is one. None if `stop` lies in
     a batch without records that compaction left: other replicas' may end there.
 
@@ -94,9 +102,10 @@ def read_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece:
     stop = min(stop, log.readable_end)
     if start >= stop:
         return Piece(start, b"")
-    slices = log.read(start, bytes_max, stop, whole_first_batch=True)
+    read = log.read_good if despite_damage else log.read
+    slices = read(start, bytes_max, stop, whole_first_batch=True)
     data = bytes_of(slices, start)
-    if not data and _is_beyond(log, start, stop):
+    if not data and not log.damage and _is_beyond(log, start, stop):
         return Piece(start, b"")
     end, size, marks = start, 0, log.marks
     for position, header in scan(data):

@@ -37,6 +37,7 @@ from dmq.broker.multiraft.sending import Sender
 from dmq.errors import KafkaError, ProtocolError, StorageError
 from dmq.records import read_header
 from dmq.storage.files import is_unreadable
+from dmq.storage.log import Log
 from dmq.storage.store import Store
 from dmq.types import Position, Voter
 
@@ -226,16 +227,17 @@ class Repairs:
         Who lacks the end that is asked for may have all that is bad: what follows may be good there,
         and nobody else's.
         """
-        core = replica.core
+        core, log = replica.core, replica.log
         end = request.end if core.has(request.end) else core.floor(request.end)
-        if core.is_damaged or end is None or end[:2] != request.end[:2]:
+        if end is None or end[:2] != request.end[:2]:
             return
         try:
-            piece = cargo.read_piece(replica.log, request.start, end.offset, cargo.PIECE_BYTES)
+            piece = _good_piece(log, request.start, end.offset)
         except KafkaError:
             piece = cargo.Piece(request.start, b"")  # Trimmed.
         except StorageError as error:
-            replica.note_damage(error, now)
+            if not log.is_damaged:
+                replica.note_damage(error, now)
             return
         if piece.data and read_header(piece.data).base_offset < request.start:
             # Compaction left us no batch that begins there.
@@ -323,6 +325,23 @@ class Repairs:
         del self._ranges[replica]
         self._store.request_flush(log)
         return True
+
+
+def _good_piece(log: Log, start: int, stop: int) -> cargo.Piece:
+    """What a peer lacks may be good here, though something else is bad.
+
+    Raises KafkaError or StorageError.
+    """
+    if not log.is_damaged:
+        return cargo.read_piece(log, start, stop, cargo.PIECE_BYTES)
+    behind = [damage.segment for damage in log.damage if damage.segment > start]
+    stop = min(stop, *behind) if behind else stop
+    try:
+        return cargo.read_piece(log, start, stop, cargo.PIECE_BYTES, despite_damage=True)
+    except cargo.RotError as error:
+        if error.offset <= start:
+            raise
+        return cargo.read_piece(log, start, error.offset, cargo.PIECE_BYTES, despite_damage=True)
 
 
 def _tell_of_failure(replica: Replica, error: OSError) -> None:

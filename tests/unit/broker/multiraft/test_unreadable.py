@@ -73,11 +73,24 @@ def test_what_is_on_its_way_to_a_client_and_can_not_be_read_is_mended() -> None:
     assert piece.pread()
 
 
+def test_a_file_that_was_closed_and_opened_again_meanwhile_is_still_the_same() -> None:
+    world, leader = filled()
+    log = leader.replica.log
+    piece = log.read(0, 10_000, log.end_offset)[0]
+    spoil(leader)
+    leader.store.pool.forget(log.segments_list[0])
+    leader.node.unreadable(piece.part(150, 100))
+    world.until(lambda: leader.node.counts.get("damaged", 0) == 1)
+
+
 def test_a_file_that_compaction_has_replaced_says_nothing_of_the_one_that_is_there() -> None:
     _, leader = filled()
     log = leader.replica.log
     piece = log.read(0, 10_000, log.end_offset)[0]
+    name = log.segments_list[0].name()
     spoil(leader)
+    leader.disk.open("another", create=True).write_at(0, [bytes(log.segments_list[0].size)])
+    leader.disk.rename("another", name)
     leader.store.pool.forget(log.segments_list[0])
     leader.node.unreadable(piece)
     assert not log.is_damaged
