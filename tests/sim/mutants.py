@@ -560,11 +560,11 @@ VOTES_AT_ONCE: tuple[Patch, ...] = (
 """A voter that was started again forgets that a leader may have its word; a scenario shows it."""
 VOTES_IN_A_LEASE: tuple[Patch, ...] = ((State, "has_lease", lambda self, asker: False),)
 """Votes are given while the leader is heard; shown by the same scenario."""
-UNINTRODUCED: tuple[Patch, ...] = ((Talk, "introduce", lambda self, link: None),)
+UNINTRODUCED: tuple[Patch, ...] = ((Talk, "introduce", lambda self, link, now: None),)
 """A session begins without a list of who leads what: digests alone must bring it. No rule is broken."""
 NO_DIGESTS: tuple[Patch, ...] = ((Talk, "on_heartbeat", _ignore_digests),)
 """Digests that differ are not looked at; shown by the same scenario, in such a session."""
-NO_LISTS: tuple[Patch, ...] = ((Talk, "on_table", lambda self, link, table, find: []),)
+NO_LISTS: tuple[Patch, ...] = ((Talk, "on_table", lambda self, link, table, find, now: []),)
 """What a list says is not believed; shown by the same scenario."""
 UNSAFE_CHANGE: tuple[Patch, ...] = ((Log, "_hold_back", lambda log: None),)
 """An async log promises a change of voters that a loss of power can take; a scenario shows it."""

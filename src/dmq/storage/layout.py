@@ -572,7 +572,7 @@ class Layout:
         segment.reserved = min(segment.reserved, size)
         if self._host.pool.files.exists(segment.name()):
             file = self._host.pool.get_any(segment)
-            if file.size() > size:  # Its end may be missing: that it is damaged was noted.
+            if file.size() >= size:  # Its end may be missing: that it is damaged was noted.
                 file.cut(size)
 
     def discard_swap(self, swap: items.Swap) -> None:

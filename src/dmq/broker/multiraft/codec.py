@@ -278,6 +278,7 @@ def encode(frame: Frame) -> bytes:
             _HEARTBEAT, beat.sent_at, beat.echo, beat.sync_ms, *beat.leads, *beat.follows
         )  # fmt: skip
     if table is not None:
+        w.put(_I64, table.sent_at)
         w.claims(table.leads)
         w.claims(table.follows)
         w.put(_U8, table.wants_reply)
@@ -312,7 +313,7 @@ def _decode(r: _Reader) -> Frame:
         sent_at, echo, sync_ms, *digests = r.take(_HEARTBEAT)
         beat = Heartbeat(sent_at, echo, sync_ms, Digest(*digests[:2]), Digest(*digests[2:]))
     if flags & _HAS_TABLE:
-        table = Table(r.claims(), r.claims(), r.flag())
+        table = Table(r.one(_I64), r.claims(), r.claims(), r.flag())
     count = r.count(_HEAD.size)
     return Frame(beat, table, tuple(_message(r) for _ in range(count)))
 

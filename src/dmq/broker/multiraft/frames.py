@@ -65,8 +65,9 @@ class Claim(NamedTuple):
 
 
 class Table(NamedTuple):
-    """All groups that I lead and you are in, and all that I follow you in."""
+    """All groups that I lead and you are in, and all that I follow you in, at this time of mine."""
 
+    sent_at: int
     leads: tuple[Claim, ...]
     follows: tuple[Claim, ...]
     wants_reply: bool

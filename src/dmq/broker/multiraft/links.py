@@ -23,7 +23,7 @@ from dmq.errors import ProtocolError
 from dmq.raft.links import Links
 from dmq.types import Voter
 
-PROTOCOL_MIN = PROTOCOL_MAX = 2
+PROTOCOL_MIN = PROTOCOL_MAX = 3
 """Versions of the peer protocol that this code speaks."""
 NEVER = -1
 """`echo` of a peer that we have not heard in this session."""

@@ -236,7 +236,7 @@ class GroupNode:
         self._sender.forget(link.peer)
         self._tell_peers()
         self._talk.beat(link, self._disk.age_ms(now), now)
-        self._talk.introduce(link)
+        self._talk.introduce(link, now)
 
     def closed(self, now: int, peer: Voter, session: int) -> None:
         self._enter(now)
@@ -308,7 +308,7 @@ class GroupNode:
         if link.greet_until is not None:
             self.links.greeted(link)
             self._tell_peers()
-        for replica, epoch in self._talk.on_table(link, table, self._groups.by_key.get):
+        for replica, epoch in self._talk.on_table(link, table, self._groups.by_key.get, now):
             self._tell(replica, now)
             if epoch is None:
                 replica.disclaimed(link.peer, now)

@@ -97,9 +97,10 @@ class Tables:
         side = self._follows.get(peer)
         return list(side.groups) if side is not None else []
 
-    def table(self, peer: Voter, *, wants_reply: bool) -> Table:
+    def table(self, peer: Voter, now: int, *, wants_reply: bool) -> Table:
         leads, follows = self._leads.get(peer), self._follows.get(peer)
         return Table(
+            now,
             leads.claims() if leads is not None else (),
             follows.claims() if follows is not None else (),
             wants_reply,

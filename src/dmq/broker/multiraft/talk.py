@@ -54,12 +54,12 @@ class Talk:
         self._sender.beat(link, Heartbeat(now, link.echo, sync_ms, leads, follows))
         if not link.is_live and self._is_worth_a_list(link, (leads, follows), now):
             # Else a follower of ours that we don't hear would hold on to us after we gave up.
-            self._sender.table(link, self._tables.table(link.peer, wants_reply=False))
+            self._sender.table(link, self._tables.table(link.peer, now, wants_reply=False))
             self._count("told unasked")
 
-    def introduce(self, link: Link) -> None:
+    def introduce(self, link: Link, now: int) -> None:
         """A session began: all that we lead and follow."""
-        self._sender.table(link, self._tables.table(link.peer, wants_reply=False))
+        self._sender.table(link, self._tables.table(link.peer, now, wants_reply=False))
 
     def on_heartbeat(self, link: Link, beat: Heartbeat, now: int) -> None:
         link.echo = beat.sent_at
@@ -74,7 +74,7 @@ class Talk:
         if link.mismatches < 2:
             return
         if self._is_worth_a_list(link, (beat.follows, beat.leads, leads, follows), now):
-            self._sender.table(link, self._tables.table(link.peer, wants_reply=True))
+            self._sender.table(link, self._tables.table(link.peer, now, wants_reply=True))
             self._count("digest mismatch")
 
     def _is_worth_a_list(self, link: Link, digests: tuple[Digest, ...], now: int) -> bool:
@@ -87,11 +87,15 @@ class Talk:
         link.exchanged_at, link.exchanged_digests = now, digests
         return True
 
-    def on_table(self, link: Link, table: Table, find: Find) -> list[Verdict]:
-        """What groups must hear after this, in order."""
+    def on_table(self, link: Link, table: Table, find: Find, now: int) -> list[Verdict]:
+        """What groups must hear after this, in order. A list that a heartbeat has overtaken tells
+        nothing: what is not on it may be led by its sender since, who counts on us."""
         peer = link.peer
         if table.wants_reply:
-            self._sender.table(link, self._tables.table(peer, wants_reply=False))
+            self._sender.table(link, self._tables.table(peer, now, wants_reply=False))
+        if table.sent_at < link.echo:
+            self._count("list overtaken")
+            return []
         leads, follows = dict(table.leads), dict(table.follows)
         verdicts = [
             Verdict(replica, None)

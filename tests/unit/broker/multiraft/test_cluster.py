@@ -846,3 +846,27 @@ def test_a_replica_that_leaves_does_not_guess_what_became_of_its_appends() -> No
     assert reply.code is None
     leader.node.leave_group(TOPIC, 0)
     assert reply.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_list_that_heartbeats_have_overtaken_says_nothing() -> None:
+    """Its sender leads by now, and counts on who follows it: nobody else may be elected before its
+    lease is over."""
+    world = World(3)
+    world.pass_time(300)
+    leader = world.elected()
+    world.pass_time(300)
+    follower = world.others(leader)[0]
+    session = world.sessions[leader.number, follower.number]
+    early = next(
+        frame
+        for sender, to, frame in world.sent
+        if (sender, to) == (leader.number, follower.number) and frame.table is not None
+    )
+    assert early.table is not None
+    assert not early.table.leads
+    follower.node.receive(world.now, leader.me, session, Frame(table=early.table))
+    assert follower.replica.core.leader == leader.me
+    assert follower.node.counts["list overtaken"] == 1
+    late = early.table._replace(sent_at=world.now)
+    follower.node.receive(world.now, leader.me, session, Frame(table=late))
+    assert follower.replica.core.leader is None

@@ -80,7 +80,7 @@ messages = st.one_of(
 frames = st.builds(
     Frame,
     st.none() | st.builds(Heartbeat, i64, i64, i32, digests, digests),
-    st.none() | st.builds(Table, claims, claims, flags),
+    st.none() | st.builds(Table, i64, claims, claims, flags),
     st.lists(messages, max_size=4).map(tuple),
 )
 hellos = st.builds(
