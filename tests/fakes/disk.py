@@ -185,8 +185,8 @@ class FakeFile:
         self.inode.do((position, data))
         self.inode.heal(position, position + len(data))
 
-    def is_same(self, other: "FakeFile") -> bool:
-        return self.inode is other.inode
+    def is_same(self, other: object) -> bool:
+        return isinstance(other, FakeFile) and self.inode is other.inode
 
     def size(self) -> int:
         return len(self.inode.now)
