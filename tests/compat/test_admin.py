@@ -442,6 +442,9 @@ def test_partitions_come_in_pages(connection: Connection, new_topic: NewTopic) -
     assert page(connection, [one, two], 0) == ([(one, NONE, [0])], (one, 1))
     assert page(connection, [one], 9, (one, -1)) == ([(one, INVALID_REQUEST, [])], None)
     assert page(connection, [one], 9, (two, 0)) == ([(one, INVALID_REQUEST, [])], None)
+    between = (f"{one}-not", 0)
+    refused = [(one, INVALID_REQUEST, []), (two, INVALID_REQUEST, [])]
+    assert page(connection, [one, two], 9, between) == (refused, None)
     unknown = f"{two}-not"
     assert page(connection, [two, unknown]) == (
         [(two, NONE, [0, 1, 2]), (unknown, UNKNOWN_TOPIC_OR_PARTITION, [])],

@@ -71,10 +71,12 @@ class Partition:
     def has_leader(self) -> bool:
         return self.leader >= 0
 
-    @property
-    def is_under_replicated(self) -> bool:
+    def is_under_replicated(self, moving: frozenset[int] = frozenset()) -> bool:
         """Fewer in sync than there should be. What is down is not, whatever was said of it last."""
-        return any(node not in self.isr or node in self.offline for node in self.replicas)
+        return any(
+            (node not in self.isr or node in self.offline) and node not in moving
+            for node in self.replicas
+        )
 
     @property
     def is_led_as_preferred(self) -> bool:
@@ -171,11 +173,29 @@ class Cluster:
 
     @property
     def under_replicated(self) -> list[Partition]:
-        return [each for each in self.partitions if each.is_under_replicated]
+        """Those that move are not, for what they leave or have not come to."""
+        moving = self._moving
+        return [
+            each
+            for each in self.partitions
+            if each.is_under_replicated(moving.get(each.where, frozenset()))
+        ]
 
     @property
     def not_preferred(self) -> list[Partition]:
-        return [each for each in self.partitions if not each.is_led_as_preferred]
+        """Without those whose preferred replica is just being made: it can't lead yet."""
+        moving = self._moving
+        return [
+            each
+            for each in self.partitions
+            if not each.is_led_as_preferred
+            and each.replicas[0] not in moving.get(each.where, frozenset())
+        ]
+
+    @property
+    def _moving(self) -> dict[Where, frozenset[int]]:
+        """Replicas that come or go."""
+        return {move.where: frozenset((*move.adding, *move.removing)) for move in self.moves}
 
     @property
     def down(self) -> list[Broker]:

@@ -161,6 +161,12 @@ class ClusterMachine:
         return Outcome(results, records)
 
     def _check_feature(self, update: FeatureUpdate) -> None:
+        if update.upgrade_type not in (UpgradeType.UPGRADE, *DOWNGRADES):
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Feature {update.name} can't be updated: there is no upgrade type "
+                f"{update.upgrade_type}.",
+            )
         ranges = [("This version", self.supported.get(update.name))]
         for node, broker in sorted(self.state.brokers.items()):
             ranges.append((f"Broker {node}", broker.features.get(update.name)))
@@ -168,13 +174,15 @@ class ClusterMachine:
         for who, levels in ranges:
             if levels is None:
                 reason = f"{who} does not support this feature"
-            elif update.level and not levels.low <= update.level <= levels.high:
+            elif not levels.low <= update.level <= levels.high:
                 reason = f"{who} supports levels {levels.low} to {levels.high} only"
             if reason is not None:
                 break
-        lower = update.level < self.state.features.get(update.name, 0)
-        if reason is None and lower and update.upgrade_type not in DOWNGRADES:
+        level = self.state.features.get(update.name, 0)
+        if reason is None and update.level < level and update.upgrade_type not in DOWNGRADES:
             reason = "A lower level must be asked for as a downgrade"
+        if reason is None and update.level > level and update.upgrade_type in DOWNGRADES:
+            reason = "A higher level is no downgrade"
         if reason is not None:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,

@@ -83,7 +83,7 @@ def _checked_target(
             )
         return placed.previous
     check_replicas(state, replicas)
-    size = len(placed.previous or placed.replicas)
+    size = len(placed.replicas)  # What it is on the way to, as in Kafka.
     if not may_resize and len(replicas) != size:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

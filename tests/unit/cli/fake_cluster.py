@@ -196,9 +196,9 @@ class FakeCluster:
         return outcomes
 
     def _count(self, where: Where) -> int:
-        """Its replicas, or those that it had before it began to move."""
-        adding = self._moves[where][0].adding if where in self._moves else []
-        return len([node for node in self.replicas[where] if node not in adding])
+        """Its replicas, or those that it is on the way to."""
+        removing = self._moves[where][0].removing if where in self._moves else []
+        return len([node for node in self.replicas[where] if node not in removing])
 
     def _begin(self, where: Where, after: Sequence[int]) -> None:
         before = self.replicas[where]

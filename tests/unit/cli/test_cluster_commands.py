@@ -77,6 +77,21 @@ def test_status_for_programs(
     assert told["leaderless"] == []
 
 
+def test_a_move_is_no_trouble(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What comes is not in sync yet, what goes is not any more, and neither can lead."""
+    cluster = three(monkeypatch, brokers=4)
+    cluster.looks_per_move = 1000
+    where = next(iter(cluster.replicas))
+    before = cluster.replicas[where]
+    cluster._begin(where, [4, *before[1:]])
+    told = printed(capsys, "cluster", "status")
+    assert len(told["moving"]) == 1
+    assert told["under_replicated"] == []
+    assert told["healthy"]
+
+
 def test_a_broker_that_nobody_registered_is_shown_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,17 @@ def test_features_go_up_and_down(wide: Cluster) -> None:
     assert (wide.state.features, wide.state.features_epoch) == ({"dmq.version": 2}, 5)
 
 
+def test_a_feature_goes_the_way_that_was_asked_for_and_stays_in_range(wide: Cluster) -> None:
+    """A level of 0 is one like the others: brokers that know none can't run it."""
+    refused = ["INVALID_UPDATE_VERSION"]
+    for kind in (UpgradeType.SAFE_DOWNGRADE, UpgradeType.UNSAFE_DOWNGRADE):
+        assert features(wide, FeatureUpdate("dmq.version", 0, kind)) == refused
+        assert features(wide, FeatureUpdate("dmq.version", 3, kind)) == refused
+    for unknown in (0, 4, -1):
+        assert features(wide, FeatureUpdate("dmq.version", 1, unknown)) == refused
+    assert features(wide, FeatureUpdate("dmq.version", 1, UpgradeType.SAFE_DOWNGRADE)) == [None]
+
+
 def test_features_are_refused_together(wide: Cluster) -> None:
     bad, good = FeatureUpdate("dmq.version", 9), FeatureUpdate("other.version", 1)
     assert features(wide, bad, good) == ["INVALID_UPDATE_VERSION", None]

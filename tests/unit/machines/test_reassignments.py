@@ -120,15 +120,21 @@ def test_the_number_of_replicas_changes_if_the_request_allows_it(cluster: Cluste
     assert taken == Reassigned("t", 1)
     assert alter(cluster, (1, 2, 3, 4, 5)) is None
     assert (partition(cluster).adding, partition(cluster).removing) == ((4, 5), ())
-    # It is compared with what the partition had, not with what it is on the way to.
-    (kept,) = cluster.do(
-        AlterReassignments(
-            (Reassignment("t", 0, (4, 5, 6)),), allow_replication_factor_change=False
-        )
-    )
-    assert kept.error is None
+    # It is compared with what the partition is on the way to, not with what it had.
+    both = [
+        cluster.do(
+            AlterReassignments(
+                (Reassignment("t", 0, target),), allow_replication_factor_change=False
+            )
+        )[0]
+        for target in ((4, 5, 6), (2, 3, 4, 5, 6))
+    ]
+    assert both[0].error is not None
+    assert both[0].error.message is not None
+    assert "has 5 replica(s)" in both[0].error.message
+    assert both[1].error is None
     assert alter(cluster, (2,)) is None
-    assert partition(cluster).removing == (4, 5, 6, 1, 3)
+    assert partition(cluster).removing == (3, 4, 5, 6, 1)
 
 
 @pytest.mark.parametrize(

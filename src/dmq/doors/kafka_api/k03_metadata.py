@@ -15,6 +15,7 @@ from functools import partial
 from uuid import UUID
 
 from dmq.broker.answer import Answer
+from dmq.broker.internal_topics import INTERNAL_TOPICS
 from dmq.broker.service import Service
 from dmq.broker.views import BrokerView, PartitionView, TopicView
 from dmq.doors.call import Call
@@ -93,7 +94,9 @@ def _look_up(service: Service, wanted: Wanted) -> MetadataResponseTopic:
         return _topic(view)
     view = service.topic(name or "")
     if view is None:
-        return MetadataResponseTopic(service.why_no_topic(name or ""), name or "")
+        name = name or ""
+        why = service.why_no_topic(name)
+        return MetadataResponseTopic(why, name, is_internal=name in INTERNAL_TOPICS)
     return _topic(view)
 
 

@@ -48,9 +48,7 @@ def handle(service: Service, call: Call, request: CreateTopicsRequest) -> None:
 def _refusal(request: CreateTopicsRequest, error: DmqError) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         topics=[
-            CreatableTopicResult(
-                topic.name, error_code=error.code, error_message=str(error), configs=None
-            )
+            CreatableTopicResult(topic.name, error_code=error.code, error_message=str(error))
             for topic in request.topics
         ]
     )
@@ -80,7 +78,6 @@ def _result(
             created.name,
             error_code=created.error.code,
             error_message=created.error.message,
-            configs=None,
         )
     configs: list[CreatableTopicConfigs] | None = None
     if call.version >= CONFIGS_SINCE:

@@ -7,8 +7,6 @@ means all of them, and then those that need no election are not told.
     1  unclean elections, an error of the whole    2  flexible
 """
 
-from itertools import groupby
-
 from dmq.broker.answer import Answer
 from dmq.broker.elections import PREFERRED, UNCLEAN, Elected, Elections
 from dmq.doors.call import Call
@@ -26,18 +24,18 @@ def handle(service: Elections, call: Call, request: ElectLeadersRequest) -> None
     kind = request.election_type
     if kind not in (PREFERRED, UNCLEAN):
         error = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
-        call.reply(_refusal(wanted, error))
+        call.reply(_refusal(request, error))
         return
 
     def on_elected(answer: Answer[list[Elected]]) -> None:
         try:
             elected = answer.get()
         except DmqError as error:
-            call.reply(_refusal(wanted, error))
+            call.reply(_refusal(request, error))
             return
         if wanted is None:
             elected = [each for each in elected if each.code is not ErrorCode.ELECTION_NOT_NEEDED]
-        call.reply(ElectLeadersResponse(replica_election_results=_by_topic(elected)))
+        call.reply(ElectLeadersResponse(replica_election_results=_by_topic(elected, request)))
 
     service.elect_leaders(kind, wanted, request.timeout_ms).on_done(on_elected)
 
@@ -51,17 +49,19 @@ def _wanted(request: ElectLeadersRequest) -> list[tuple[str, int]] | None:
     return list(dict.fromkeys(every))
 
 
-def _refusal(wanted: list[tuple[str, int]] | None, error: DmqError) -> ElectLeadersResponse:
+def _refusal(request: ElectLeadersRequest, error: DmqError) -> ElectLeadersResponse:
     """For version 0 too, which has no place for an error of the whole."""
-    refused = [Elected(*where, error.code, str(error)) for where in wanted or ()]
-    return ElectLeadersResponse(error_code=error.code, replica_election_results=_by_topic(refused))
+    refused = [Elected(*where, error.code, str(error)) for where in _wanted(request) or ()]
+    results = _by_topic(refused, request)
+    return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
 
-def _by_topic(elected: list[Elected]) -> list[ReplicaElectionResult]:
-    ordered = sorted(elected, key=lambda each: (each.topic, each.partition))
-    return [
-        ReplicaElectionResult(
-            topic, [PartitionResult(each.partition, each.code, each.message) for each in those]
-        )
-        for topic, those in groupby(ordered, key=lambda each: each.topic)
-    ]
+def _by_topic(elected: list[Elected], request: ElectLeadersRequest) -> list[ReplicaElectionResult]:
+    """Every topic that was named, also one without partitions."""
+    found: dict[str, list[PartitionResult]] = {
+        topic.topic: [] for topic in request.topic_partitions or ()
+    }
+    for each in sorted(elected, key=lambda each: each.partition):
+        result = PartitionResult(each.partition, each.code, each.message)
+        found.setdefault(each.topic, []).append(result)
+    return [ReplicaElectionResult(topic, found[topic]) for topic in sorted(found)]

@@ -31,7 +31,7 @@ def handle(service: Service, call: Call, request: AlterPartitionReassignmentsReq
             allow_replication_factor_change=may_resize, error_message=None, responses=[]
         )
         try:
-            response.responses = _by_topic(answer.get())
+            response.responses = _by_topic(request, answer.get())
         except DmqError as error:
             response.error_code, response.error_message = error.code, str(error)
         call.reply(response)
@@ -53,12 +53,14 @@ def _changes(request: AlterPartitionReassignmentsRequest) -> tuple[Reassignment,
     )
 
 
-def _by_topic(results: Iterable[Reassigned]) -> list[ReassignableTopicResponse]:
-    topics: dict[str, ReassignableTopicResponse] = {}
+def _by_topic(
+    request: AlterPartitionReassignmentsRequest, results: Iterable[Reassigned]
+) -> list[ReassignableTopicResponse]:
+    """Every topic that was named, also one without partitions."""
+    topics = {topic.name: ReassignableTopicResponse(topic.name, []) for topic in request.topics}
     for each in results:
-        topic = topics.setdefault(each.topic, ReassignableTopicResponse(each.topic, []))
         error = each.error
-        topic.partitions.append(
+        topics[each.topic].partitions.append(
             ReassignablePartitionResponse(each.partition, ErrorCode.NONE, None)
             if error is None
             else ReassignablePartitionResponse(each.partition, error.code, error.message)

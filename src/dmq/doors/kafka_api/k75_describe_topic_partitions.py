@@ -1,13 +1,14 @@
 """DescribeTopicPartitions, version 0: topics in order of their names, page by page (KIP-966).
 
 No names asks for all topics. A page has at most as many partitions as client and broker allow; the
-cursor is the first partition that is not in it. A topic that is not there takes a place as well. The
-lists of eligible leaders are empty, never null: the Java client fails on null.
+cursor is the first partition that is not in it; its topic must be one of those named. The lists of
+eligible leaders are empty, never null: the Java client fails on null.
 """
 
 from collections.abc import Iterable
 from functools import partial
 
+from dmq.broker.internal_topics import INTERNAL_TOPICS
 from dmq.broker.service import Service
 from dmq.broker.views import PartitionView
 from dmq.doors.call import Call
@@ -36,7 +37,7 @@ def _answer(
     cursor = request.cursor
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-        if cursor.partition_index < 0 or (asked and not names):
+        if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
             return _refusal(asked)
     limit = min(request.response_partition_limit, service.config.max_request_partition_size_limit)
     return _page(service, names, cursor, max(1, limit))
@@ -63,6 +64,7 @@ def _page(
                 DescribeTopicPartitionsResponseTopic(
                     service.why_no_topic(name),
                     name,
+                    is_internal=name in INTERNAL_TOPICS,
                     partitions=[],
                     topic_authorized_operations=operations.ON_TOPICS,
                 )
@@ -88,7 +90,7 @@ def _page(
 
 def _partition(view: PartitionView) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        ErrorCode.NONE if is_led(view) else ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NONE,  # Also without a leader, unlike Metadata.
         view.partition,
         view.leader if is_led(view) else NO_LEADER,
         view.leader_epoch,

@@ -48,6 +48,14 @@ def test_results_are_told_by_topic(version: int) -> None:
     ]
 
 
+def test_a_topic_without_partitions_is_told_too() -> None:
+    service = Service(Elected("b", 0))
+    topics = [TopicPartitions("b", [0]), TopicPartitions("a", [])]
+    response = answer(handle, service, KEY, 2, ElectLeadersRequest(PREFERRED, topics))
+    told = [(each.topic, len(each.partition_result)) for each in response.replica_election_results]
+    assert told == [("a", 0), ("b", 1)]
+
+
 def test_of_all_partitions_those_that_need_none_are_not_told() -> None:
     service = Service(Elected("a", 0, ErrorCode.ELECTION_NOT_NEEDED), Elected("a", 1))
     response = answer(handle, service, KEY, 2, ElectLeadersRequest(UNCLEAN, None))

@@ -112,6 +112,16 @@ def test_a_move_is_listed_until_it_is_called_off(version: int) -> None:
     assert (adding, removing) == ([], [4])
 
 
+def test_a_topic_without_partitions_is_told_too() -> None:
+    topics = [ReassignableTopic("t", []), ReassignableTopic("u", [])]
+    request = AlterPartitionReassignmentsRequest(1000, True, topics)
+    response = answer(alter.handle, Service(), 45, 1, request)
+    assert [(topic.name, topic.partitions) for topic in response.responses] == [
+        ("t", []),
+        ("u", []),
+    ]
+
+
 def test_another_order_is_done_at_once() -> None:
     service = Service()
     assert code(altered(service, {("t", 0): [3, 1, 2]})) == ErrorCode.NONE
