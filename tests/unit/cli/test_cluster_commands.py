@@ -8,7 +8,8 @@ import pytest
 from unit.cli.fake_cluster import SIZE, FakeCluster
 
 from dmq.cli.app import run
-from dmq.cli.cluster_wire import UnsureError
+from dmq.cli.cluster_facts import Cluster, Partition
+from dmq.cli.cluster_wire import Move, UnsureError
 from dmq.cli.exits import CommandError, Exit
 from dmq.errors import ErrorCode
 
@@ -77,19 +78,14 @@ def test_status_for_programs(
     assert told["leaderless"] == []
 
 
-def test_a_move_is_no_trouble(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_move_is_no_trouble() -> None:
     """What comes is not in sync yet, what goes is not any more, and neither can lead."""
-    cluster = three(monkeypatch, brokers=4)
-    cluster.looks_per_move = 1000
-    where = next(iter(cluster.replicas))
-    before = cluster.replicas[where]
-    cluster._begin(where, [4, *before[1:]])
-    told = printed(capsys, "cluster", "status")
-    assert len(told["moving"]) == 1
-    assert told["under_replicated"] == []
-    assert told["healthy"]
+    first = Partition("t", 0, 2, 7, [4, 2, 3, 1], [2, 3, 1], [])
+    second = Partition("t", 1, 2, 7, [2, 3, 1], [2, 3], [])
+    moves = [Move("t", 0, [4, 2, 3, 1], [4], [1])]
+    still, moving = (Cluster(None, {}, [first, second], 1, None, m) for m in ([], moves))
+    assert (still.under_replicated, still.not_preferred) == ([first, second], [first])
+    assert (moving.under_replicated, moving.not_preferred) == ([second], [])
 
 
 def test_a_broker_that_nobody_registered_is_shown_all_the_same(
