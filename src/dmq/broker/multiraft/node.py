@@ -525,9 +525,10 @@ class GroupNode:
                 replica.note_damage(StorageError("found by a reader"), now)
 
     def unreadable(self, piece: FileSlice) -> None:
-        """The disk does not give these bytes of a log back, which somebody sends to a client."""
+        """The disk does not give these bytes of a log back, which somebody sends to a client. If nobody
+        else has them either, the rest of the log is served on."""
         replica = self._groups.by_uid.get(piece.uid)
-        if replica is None or replica.log.is_damaged:
+        if replica is None or replica.log.is_damaged or replica.core.voters == (self.me,):
             return
         try:
             offset = offset_at(replica.log, piece)

@@ -73,6 +73,21 @@ def test_what_is_on_its_way_to_a_client_and_can_not_be_read_is_mended() -> None:
     assert piece.pread()
 
 
+def test_the_only_replica_serves_what_can_be_read_of_it() -> None:
+    world = World(1)
+    leader = world.elected()
+    for n in range(12):
+        produce(leader, b"%d" % n * 100)
+        world.settle()
+    log = leader.replica.log
+    piece = log.read(0, 10_000, log.end_offset)[0]
+    spoil(leader)
+    leader.node.unreadable(piece)
+    world.pass_time(300)
+    assert not log.is_damaged
+    assert leader.replica.is_leader
+
+
 def test_a_file_that_was_closed_and_opened_again_meanwhile_is_still_the_same() -> None:
     world, leader = filled()
     log = leader.replica.log
