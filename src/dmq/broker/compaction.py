@@ -126,11 +126,8 @@ class Compaction:
         if best is not None:
             try:
                 self._start(best, settings, now)
-            except (
-                StorageError,
-                OSError,
-            ) as error:  # Else it would be the best one again, for ever.
-                self._put_off(best.partition, error, now)
+            except (StorageError, OSError) as error:
+                self._put_off(best.partition, error, now)  # Else it would be the best for ever.
             return
         self._compactor.rest()
         self._rest(now + settings.log_cleaner_backoff_ms)

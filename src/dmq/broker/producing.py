@@ -337,9 +337,11 @@ class ProducerBook:
         """Write a snapshot if one is due. Raises StorageError or OSError."""
         self._wall = wall
         snapshots, replica = self._snapshots, self._replica
+        if replica.is_retired:
+            return
         if replica.is_leader and self._state is None and self._load is None:
             self.moved()  # It could not be read when it was due: nothing else need move again.
-        if snapshots is None or self._is_writing or replica.is_retired:
+        if snapshots is None or self._is_writing:
             return
         self._free_files(snapshots)
         if replica.log.is_damaged or not self._is_due(snapshots):
