@@ -2,29 +2,36 @@
 
 import errno
 import random
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from fakes.disk import FakeDisk
+from fakes.broker import Inline
+from fakes.disk import FakeDisk, FakeFile
 
 from dmq.broker.runtime import Runtime
 from dmq.storage.reading import FileSlice
 
 
-class Inline:
-    """Workers that are done at once."""
+def warmed(piece: FileSlice) -> tuple[list[int | None], list[object]]:
+    """What the door hears, and what the node is told."""
+    heard: list[int | None] = []
+    told: list[object] = []
+    node = SimpleNamespace(unreadable=told.append)
+    runtime = SimpleNamespace(workers=Inline(), parts=SimpleNamespace(node=node))
+    Runtime.warm(
+        cast(Runtime, runtime), piece, lambda error: heard.append(getattr(error, "errno", None))
+    )
+    return heard, told
 
-    def submit(
-        self, work: Callable[[], object], done: Callable[[BaseException | None], None]
-    ) -> None:
-        try:
-            work()
-        except OSError as error:
-            done(error)
-        else:
-            done(None)
+
+def a_file() -> FakeFile:
+    disk = FakeDisk(random.Random(1))
+    disk.make_dir("logs")
+    disk.make_dir("logs/7")
+    file = disk.open("logs/7/00000000000000000000.log", create=True)
+    file.write_at(0, [b"x" * 100])
+    return file
 
 
 @pytest.mark.parametrize(
@@ -33,24 +40,19 @@ class Inline:
 def test_only_what_the_disk_does_not_give_back_is_taken_for_bad(
     code: int | None, is_told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = FakeDisk(random.Random(1))
-    disk.make_dir("logs")
-    disk.make_dir("logs/7")
-    file = disk.open("logs/7/00000000000000000000.log", create=True)
-    file.write_at(0, [b"x" * 100])
+    file = a_file()
     piece = FileSlice(cast(Any, file), 10, 20)
     if code is not None:
 
-        def refuse(position: int, length: int) -> bytes:
+        def refuse(self: FakeFile, position: int, length: int) -> bytes:
             raise OSError(code, "no")
 
-        monkeypatch.setattr(type(file), "read_at", lambda self, p, n: refuse(p, n))
-    told: list[object] = []
-    warmed: list[BaseException | None] = []
-    runtime = SimpleNamespace(
-        workers=Inline(), parts=SimpleNamespace(node=SimpleNamespace(unreadable=told.append))
-    )
-    Runtime.warm(cast(Runtime, runtime), piece, warmed.append)
-    assert [getattr(error, "errno", None) for error in warmed] == [code]
-    assert told == [piece] * is_told
+        monkeypatch.setattr(FakeFile, "read_at", refuse)
+    assert warmed(piece) == ([code], [piece] * is_told)
     assert piece.uid == 7
+
+
+def test_a_file_that_lost_its_end_is_bad_too() -> None:
+    """Else each fetch would end its connection, and nobody would know why."""
+    piece = FileSlice(cast(Any, a_file()), 90, 20)
+    assert warmed(piece) == ([errno.EIO], [piece])

@@ -21,6 +21,16 @@ def flush(world: World) -> None:
     world.pass_time(300)
 
 
+def produced() -> tuple[World, Broker, Books]:
+    """A leader that took batches of one producer with an id."""
+    world = World(3)
+    leader = world.elected()
+    books = Books(world)
+    for n in range(8):
+        books.append(leader, n)
+    return world, leader, books
+
+
 def test_a_sector_of_a_later_segment_than_a_read_began_in_is_mended() -> None:
     """The first one was taken for bad, found good, and so on for ever."""
     world = World(3)
@@ -44,11 +54,7 @@ def test_a_new_leader_that_can_not_read_on_in_a_later_segment_is_mended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(producer_loading, "INLINE_BYTES", 0)
-    world = World(3)
-    old = world.elected()
-    books = Books(world)
-    for n in range(8):
-        books.append(old, n)
+    world, old, books = produced()
     flush(world)
     bad = world.others(old)[0]
     spoil(bad, segment=1, byte=200, length=10)
@@ -144,11 +150,7 @@ def test_who_wrote_is_read_again_when_there_are_descriptors_again(
     """Nothing else need move meanwhile: all its producers have ids, and wait for that."""
     monkeypatch.setattr(producer_loading, "INLINE_BYTES", 0)
     monkeypatch.setattr(producer_loading, "LOAD_BYTES", 500)
-    world = World(3)
-    old = world.elected()
-    books = Books(world)
-    for n in range(8):
-        books.append(old, n)
+    world, old, books = produced()
     world.pass_time(500)
     new = world.others(old)[0]
     aside, pool = books.asides[new.number], new.store.pool
