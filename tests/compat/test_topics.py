@@ -94,6 +94,8 @@ def test_to_validate_is_not_to_create(version: int, bootstrap: str, topic: str) 
         assert only(create(connection, asked, version=version)).error_code == NONE
         again = only(create(connection, asked, version=version, validate=True))
         assert again.error_code == TOPIC_ALREADY_EXISTS
+        if version >= 5:
+            assert again.configs == [], "never null: clients go through it"
 
 
 REFUSED = {
