@@ -8,9 +8,10 @@ from fakes.broker import FakeBroker
 from dmq.broker.compaction import Stage
 from dmq.broker.housekeeping import Housekeeping
 from dmq.errors import StorageError
-from dmq.storage.compaction_job import Job, Result
+from dmq.storage.compaction_job import Job, Outcome, Result
 from dmq.storage.compaction_run import compact
 from dmq.storage.files import Files
+from dmq.storage.segment import BadBatchError
 
 
 class InlineCompactor:
@@ -25,13 +26,17 @@ class InlineCompactor:
         self.before_answer: Callable[[Job], None] = lambda job: None
         """What happens between the work and its answer."""
 
-    def start(self, job: Job, done: Callable[[Result | None], None]) -> None:
+    def start(self, job: Job, done: Callable[[Outcome], None]) -> None:
         # What goes through the pipe must come out of it the same.
         assert Job.from_json(job.to_json()) == job
         job = replace(job, keys_max=min(job.keys_max, self.keys_max))
         self.jobs.append(job)
         try:
             result = compact(self._files, job, lambda byte_count: None)
+        except BadBatchError as error:
+            self.before_answer(job)
+            done(error.place)
+            return
         except (StorageError, OSError):
             self.before_answer(job)
             done(None)

@@ -17,9 +17,10 @@ from dmq.broker.compaction import Compaction, Stage
 from dmq.config.broker import BrokerConfig
 from dmq.config.topic import TopicConfig
 from dmq.errors import FatalStorageError, StorageError
-from dmq.storage.compaction_job import Job, Result
+from dmq.storage.compaction_job import Job, Outcome
 from dmq.storage.compaction_run import compact
 from dmq.storage.layout import LOGS
+from dmq.storage.segment import BadBatchError
 
 if TYPE_CHECKING:
     from sim.broker import Broker
@@ -84,7 +85,7 @@ class Cleaner:
 
     # ---- the compactor
 
-    def start(self, job: Job, done: Callable[[Result | None], None]) -> None:
+    def start(self, job: Job, done: Callable[[Outcome], None]) -> None:
         assert Job.from_json(job.to_json()) == job
         job = replace(job, keys_max=min(job.keys_max, self._mix.keys_max))
         self._broker.later(self._work_ms(), self._work, job, done)
@@ -95,8 +96,8 @@ class Cleaner:
     def _work_ms(self) -> int:
         return self._broker.rng.randint(*self._mix.work_ms)
 
-    def _work(self, job: Job, done: Callable[[Result | None], None]) -> None:
-        result = None
+    def _work(self, job: Job, done: Callable[[Outcome], None]) -> None:
+        outcome: Outcome = None
         broker, fuse = self._broker, self._fuse
         self._fuse = None
         is_kill = fuse is not None and broker.rng.random() < 0.3
@@ -108,14 +109,18 @@ class Cleaner:
                 raise FatalStorageError("killed in a compaction")
 
         try:
-            result = compact(broker.disk, job, progress)
+            outcome = compact(broker.disk, job, progress)
             broker.disk.carry(job.directory)
         except FatalStorageError:
             raise
+        except BadBatchError as error:
+            outcome = error.place
+            broker.world.say(broker, "could not compact:", error)
+            broker.world.reached["compaction found rot"] += 1
         except (StorageError, OSError) as error:
             broker.world.say(broker, "could not compact:", error)
             broker.world.reached["compaction failed"] += 1
-        broker.later(self._work_ms(), done, result)
+        broker.later(self._work_ms(), done, outcome)
 
     # ---- what becomes of it
 

@@ -8,8 +8,8 @@
 
 Deterministic: `tick` gets the time. Never opens a record, never waits. The oldest segments are
 swapped first: a tombstone goes in the same swap as what it deletes, or in a later one, whenever a
-crash comes. A log that was dropped, reset or damaged since keeps what it has. Called by
-housekeeping.
+crash comes. A log that was dropped, reset or damaged since keeps what it has. Bad bytes that the
+compactor meets are told to the partition, which has them repaired. Called by housekeeping.
 """
 
 import enum
@@ -18,13 +18,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from dmq.broker.compactor import Compactor
+from dmq.broker.multiraft.cargo import Sight
 from dmq.broker.partition import Partition
 from dmq.config.broker import BrokerConfig
 from dmq.config.topic import TopicConfig
 from dmq.errors import StorageError
 from dmq.storage import compaction_points
 from dmq.storage.compaction import Candidate, Lag, choose
-from dmq.storage.compaction_job import Job, Result, Source, Swap
+from dmq.storage.compaction_job import Job, Outcome, Result, Source, Swap
 from dmq.storage.compaction_run import KEY_BYTES
 from dmq.storage.log import Log
 from dmq.storage.store import Store
@@ -76,7 +77,9 @@ class Compaction:
         self._partition: Partition | None = None
         self._job: Job | None = None
         self._life = 0
-        self._result: Result | None = None
+        self._seen: Sight | None = None
+        """What the compactor reads."""
+        self._outcome: Outcome = None
         self._has_answer = False
         self._swaps: list[Swap] = []
         """To be done, the next one last."""
@@ -210,6 +213,7 @@ class Compaction:
             bytes_per_second=settings.log_cleaner_io_max_bytes_per_second,
             edges=tuple(mark.offset for mark in found.marks if mark.offset < candidate.end),
         )
+        self._seen = Sight.of(found)
         self._has_answer = False
         self.stage = Stage.WORKING
         self._compactor.start(job, self._answered)
@@ -221,20 +225,24 @@ class Compaction:
             if token.isdigit():
                 self._files.unlink(f"{found.directory}/{name}")
 
-    def _answered(self, result: Result | None) -> None:
-        self._result, self._has_answer = result, True
+    def _answered(self, outcome: Outcome) -> None:
+        self._outcome, self._has_answer = outcome, True
 
     def _take_answer(self, now: int) -> None:
+        partition, outcome = self._partition, self._outcome
         assert self._job is not None
-        if self._result is None:
-            self._failed[self._job.uid] = now + RETRY_MS
-            self._look_on(now)
+        assert partition is not None
+        if isinstance(outcome, Result):
+            self._begin_swaps(now, outcome)
             return
-        self._begin_swaps(now, self._result)
+        self._failed[self._job.uid] = now + RETRY_MS
+        if outcome is not None and self._seen is not None and self._is_whole(partition):
+            partition.found_bad(outcome, self._seen)
+        self._look_on(now)
 
     def _look_on(self, now: int) -> None:
         """There may be another log to clean."""
-        self._job = self._partition = self._result = self._swapping = None
+        self._job = self._partition = self._seen = self._outcome = self._swapping = None
         self._rest(now)
 
     # ---- swapping
@@ -256,10 +264,10 @@ class Compaction:
 
     def _swap_on(self, now: int) -> None:
         """The next swap, if the one before is done; the clean point after the last."""
-        partition, job, result = self._partition, self._job, self._result
+        partition, job, result = self._partition, self._job, self._outcome
         assert partition is not None
         assert job is not None
-        assert result is not None
+        assert isinstance(result, Result)
         found = partition.log
         if not self._is_whole(partition):
             self._discard(found, job)

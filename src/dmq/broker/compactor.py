@@ -20,9 +20,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dmq.errors import StorageError
-from dmq.storage.compaction_job import Job, Result
+from dmq.storage.compaction_job import Job, Outcome, Result
 from dmq.storage.compaction_run import compact
 from dmq.storage.files import OsFiles
+from dmq.storage.items import Damage
+from dmq.storage.segment import BadBatchError
 
 log = logging.getLogger("dmq.broker")
 
@@ -36,8 +38,9 @@ Submit = Callable[[Callable[[], object], Callable[[BaseException | None], None]]
 class Compactor(Protocol):
     """Who does the work; one job at a time."""
 
-    def start(self, job: Job, done: Callable[[Result | None], None]) -> None:
-        """`done` comes later, with None if it failed (which was logged)."""
+    def start(self, job: Job, done: Callable[[Outcome], None]) -> None:
+        """`done` comes later, with None if it failed, with a place if bytes there are bad (both were
+        logged)."""
         ...
 
     def rest(self) -> None:
@@ -57,8 +60,8 @@ class CompactorProcess:
         """A thread has the process, and will see to its end."""
         self._is_killed = False
 
-    def start(self, job: Job, done: Callable[[Result | None], None]) -> None:
-        answers: list[Result | None] = []
+    def start(self, job: Job, done: Callable[[Outcome], None]) -> None:
+        answers: list[Outcome] = []
         self._is_busy = True
 
         def finish(error: BaseException | None) -> None:
@@ -69,7 +72,7 @@ class CompactorProcess:
 
         self._submit(lambda: answers.append(self._ask(job)), finish)
 
-    def _ask(self, job: Job) -> Result | None:
+    def _ask(self, job: Job) -> Outcome:
         """Blocks until the child has answered or is dead."""
         try:
             process = self._process or self._spawn()
@@ -84,7 +87,7 @@ class CompactorProcess:
             answer = {"error": f"the compactor ended with {_end(process)}"}
         if not self._is_killed:
             log.warning("compaction of %s failed: %s", job.directory, answer["error"])
-        return None
+        return Damage(*json.loads(answer["bad"])) if "bad" in answer else None
 
     def _spawn(self) -> "subprocess.Popen[str]":
         process = self._process = subprocess.Popen(  # noqa: S603
@@ -166,6 +169,8 @@ def main() -> None:
         job = Job.from_json(line)
         try:
             answer = {"result": compact(files, job, Pace(job.bytes_per_second)).to_json()}
+        except BadBatchError as error:
+            answer = {"error": str(error), "bad": json.dumps(error.place)}
         except (StorageError, OSError) as error:
             answer = {"error": str(error)}
         sys.stdout.write(json.dumps(answer) + "\n")

@@ -13,12 +13,14 @@ from uuid import UUID
 from dmq.broker.answer import Answer
 from dmq.broker.backlog import Backlog
 from dmq.broker.intake import Intake
+from dmq.broker.multiraft.cargo import Sight
 from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.waiting import ALL, FetchWaiter, OnAppended, ParkedAppend
 from dmq.broker.producing import BehindRefusedError, ProducerBook
 from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.machines.producers.aborted import AbortedTxn
 from dmq.records import read_header
+from dmq.storage.items import Damage
 from dmq.storage.log import Log
 from dmq.storage.reading import FileSlice
 from dmq.types import TopicPartition, Voter
@@ -280,6 +282,10 @@ class Partition:
         """Forget some of the producers that are silent for too long."""
         if self.book is not None:
             self.book.expire(wall, self._now())
+
+    def found_bad(self, place: Damage, seen: Sight) -> None:
+        """Somebody read bytes of a file that can't be believed; see `Replica.found_bad`."""
+        self.replica.found_bad(place, seen)
 
     def keep_producers(self, wall: int) -> None:
         """Write down what is known of producers, if that is due. Raises StorageError or OSError."""

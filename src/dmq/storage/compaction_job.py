@@ -1,12 +1,15 @@
 """A compaction as a value: what is asked of the process that does it, and what it answers.
 
-Both travel as JSON, one line each. Says nothing about how it is done (compaction_run.py) or when
+Both travel as JSON, one line each; an answer may also be the place of bytes that can't be believed
+(`Damage`), or None for any other failure. Says nothing about how it is done (compaction_run.py) or when
 (compaction.py). Used by both sides.
 """
 
 import json
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
+
+from dmq.storage.items import Damage
 
 
 class Source(NamedTuple):
@@ -93,3 +96,7 @@ class Result:
             Swap(tuple(bases), size, newest) for bases, size, newest in fields["swaps"]
         )
         return cls(**fields)
+
+
+Outcome = Result | Damage | None
+"""What a compactor answers."""

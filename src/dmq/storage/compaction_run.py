@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from dmq.errors import CorruptError
 from dmq.records import (
     DELETE_HORIZON,
     HEADER_SIZE,
@@ -39,9 +38,9 @@ from dmq.storage.compaction_batch import (
 )
 from dmq.storage.compaction_job import Job, Result, Source, Swap
 from dmq.storage.compaction_transactions import Transactions
-from dmq.storage.files import Buffer, File, Files
+from dmq.storage.files import Buffer, File, Files, is_unreadable
 from dmq.storage.index import RELATIVE_OFFSET_MAX, Index
-from dmq.storage.segment import walk
+from dmq.storage.segment import BadBatchError, walk
 
 KEY_BYTES = 200
 """What one key costs in memory: digest, offset and their place in a dict that grows by doubling."""
@@ -62,7 +61,8 @@ class Batch(NamedTuple):
 
 
 def compact(files: Files, job: Job, progress: Progress) -> Result:
-    """Do it. Raises CorruptError at bytes that are not what was written, OSError if the disk fails."""
+    """Do it. Raises BadBatchError at bytes that are not what was written, or that the disk gives not
+    back; OSError if it fails otherwise."""
     remove_leftovers(files, job.directory)
     cleaning = _Cleaning(files, job, progress)
     cleaning.read_ends()
@@ -110,10 +110,10 @@ class _Cleaning:
         for source in self._job.segments:
             file = self._open(source)
             for place in walk(file, 0, source.size):
-                header = read_header(file.read_at(place.position, HEADER_SIZE))
+                header = read_header(_read(file, place.position, HEADER_SIZE, source.size))
                 if header.is_transactional:
                     size = header.size if header.is_control else 0
-                    data = memoryview(file.read_at(place.position, size))
+                    data = memoryview(_read(file, place.position, size, source.size))
                     self._transactions.note(header, data)
             self._progress(source.size)
         # What is beyond may not have happened, and a point must not go past what was not looked at.
@@ -137,7 +137,8 @@ class _Cleaning:
     def _read_producers(self, source: Source) -> None:
         file = self._open(source)
         for place in walk(file, 0, source.size):
-            self._note_producer(read_header(file.read_at(place.position, HEADER_SIZE)))
+            header = read_header(_read(file, place.position, HEADER_SIZE, source.size))
+            self._note_producer(header)
         self._progress(source.size)
 
     def _note_producer(self, header: BatchHeader) -> None:
@@ -295,7 +296,7 @@ class _Cleaning:
         return self._files.open(f"{self._job.directory}/{source.base:020d}.log")
 
     def _batches(self, source: Source) -> Iterator[Batch]:
-        """Every batch of a segment, checked. Raises CorruptError.
+        """Every batch of a segment, checked. Raises BadBatchError.
 
         Its offset lies outside of the CRC: one that rotted would overtake records that are newer.
         """
@@ -309,12 +310,12 @@ class _Cleaning:
             for at, header in scan(chunk):
                 is_in_place = following == header.base_offset <= header.last_offset < stop
                 if not is_in_place or header.magic != MAGIC or not check_crc(chunk, at, header):
-                    raise CorruptError(f"{file.name}: bad batch at {position + at}")
+                    raise BadBatchError(file.name, position + at, source.size)
                 following = header.last_offset + 1
                 yield Batch(position + at, header, view[at : at + header.size])
             position += at + header.size
-        if following != stop:
-            raise CorruptError(f"{file.name}: ends at offset {following}, not at {stop}")
+        if following != stop:  # Each batch is good for itself: nobody can say which are missing.
+            raise BadBatchError(file.name, 0, source.size)
 
     def result(self, swaps: Sequence[Swap]) -> Result:
         return Result(
@@ -336,14 +337,24 @@ def _digest(key: bytes) -> bytes:
 
 
 def _read_chunk(file: File, position: int, end: int) -> bytes:
-    """At least one whole batch. Raises CorruptError."""
-    chunk = file.read_at(position, min(_CHUNK_BYTES, end - position))
+    """At least one whole batch. Raises BadBatchError."""
+    chunk = _read(file, position, min(_CHUNK_BYTES, end - position), end)
     size = read_header(chunk).size if len(chunk) >= HEADER_SIZE else 0
     if size > len(chunk):
-        chunk = file.read_at(position, min(size, end - position))
+        chunk = _read(file, position, min(size, end - position), end)
     if not HEADER_SIZE <= size <= len(chunk):
-        raise CorruptError(f"{file.name}: no batch at {position}")
+        raise BadBatchError(file.name, position, end)
     return chunk
+
+
+def _read(file: File, position: int, length: int, end: int) -> bytes:
+    """Bytes of a batch at `position`. Raises BadBatchError if the disk gives them not back."""
+    try:
+        return file.read_at(position, length)
+    except OSError as error:
+        if is_unreadable(error):
+            raise BadBatchError(file.name, position, end) from error
+        raise
 
 
 class _Hole(NamedTuple):
@@ -429,9 +440,10 @@ class _Output:
         source = self._files.open(f"{self._job.directory}/{self._base:020d}.log")
         self.size = 0
         while self.size < end:
-            chunk = source.read_at(self.size, min(_CHUNK_BYTES, end - self.size))
+            length = min(_CHUNK_BYTES, end - self.size)
+            chunk = _read(source, self.size, length, self._group[0].size)
             if not chunk:
-                raise CorruptError(f"{source.name}: shorter than {end}")
+                raise BadBatchError(source.name, self.size, self._group[0].size)
             self._put(chunk)
 
     def _put(self, data: Buffer) -> None:

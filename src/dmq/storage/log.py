@@ -21,7 +21,7 @@ from dmq.raft.marks import Marks
 from dmq.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD
 from dmq.storage import distrust, items, reading
 from dmq.storage.files import Buffer, Files
-from dmq.storage.items import BATCH_ITEM, Damage
+from dmq.storage.items import BATCH_ITEM
 from dmq.storage.layout import (
     ADOPT,
     BATCH,
@@ -580,5 +580,5 @@ class Log(Layout):
 
     def _note_damage(self, error: BadBatchError) -> None:
         """Bytes are not what was written: keep them, say so from now on and after a restart."""
-        self.damage = (*self.damage, Damage(error.base, error.position, error.end))
+        self.damage = (*self.damage, error.place)
         self._host.note_damaged(self)

@@ -16,7 +16,7 @@ from dmq.errors import CorruptError, StorageError
 from dmq.records import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from dmq.storage.files import SECTOR_BYTES, File, Files, is_unreadable
 from dmq.storage.index import Index, load
-from dmq.storage.items import UNKNOWN_TIMESTAMP, SegmentState
+from dmq.storage.items import UNKNOWN_TIMESTAMP, Damage, SegmentState
 
 _WALK_BYTES = 8 * 1024
 _WALK_BYTES_MAX = 1024 * 1024
@@ -44,6 +44,11 @@ class BadBatchError(CorruptError):
         self.base = base_of(name)
         self.position = position
         self.end = end
+
+    @property
+    def place(self) -> Damage:
+        """From there to the end of the segment: nobody can say where the next batch begins."""
+        return Damage(self.base, self.position, self.end)
 
 
 class BatchPlace(NamedTuple):

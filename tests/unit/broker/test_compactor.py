@@ -15,8 +15,9 @@ from compat.eventually import eventually
 
 from dmq.broker.compactor import NICENESS, CompactorProcess
 from dmq.records import Record, build_batch, iterate, scan
-from dmq.storage.compaction_job import Job, Result, Source
+from dmq.storage.compaction_job import Job, Outcome, Result, Source
 from dmq.storage.files import OsFiles
+from dmq.storage.items import Damage
 
 NOW = 1_700_000_000_000
 
@@ -78,8 +79,8 @@ def job_on(folder: Path, *, batches: int = 3, rate: float = 1e12) -> Job:
     return Job(1, "logs/1", (source,), batches, 0, 0, NOW, 0, 0, 1, 4096, 100, rate, ())
 
 
-def run(compactor: CompactorProcess, threads: Threads, job: Job) -> Result | None:
-    answers: list[Result | None] = []
+def run(compactor: CompactorProcess, threads: Threads, job: Job) -> Outcome:
+    answers: list[Outcome] = []
     compactor.start(job, answers.append)
     threads.next()
     (answer,) = answers
@@ -97,7 +98,7 @@ def test_it_does_jobs_one_after_the_other_in_one_process(
     for _ in range(2):
         job = job_on(tmp_path)
         result = run(compactor, threads, job)
-        assert result is not None
+        assert isinstance(result, Result)
         assert (result.records_read, result.records_kept) == (3, 1)
         raw = (tmp_path / job.swap_name(0)).read_bytes()
         found = [r.offset for at, header in scan(raw) for r in iterate(raw, at, header)]
@@ -116,8 +117,9 @@ def test_a_failure_is_an_answer_and_the_next_job_works(
     path = tmp_path / f"logs/1/{0:020d}.log"
     good = path.read_bytes()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    assert run(compactor, threads, job) is None
-    assert "bad batch" in caplog.text
+    second = [at for at, _ in scan(good)][-1]
+    assert run(compactor, threads, job) == Damage(0, second, len(good))
+    assert f"no batch at {second}" in caplog.text
     path.unlink()
     assert run(compactor, threads, job) is None
     path.write_bytes(good)

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from fakes.disk import FakeDisk
 
-from dmq.errors import CorruptError
 from dmq.records import (
     CONTROL,
     DELETE_HORIZON,
@@ -25,6 +24,8 @@ from dmq.storage import compaction_points
 from dmq.storage.compaction_job import Job, Result, Source
 from dmq.storage.compaction_run import compact
 from dmq.storage.index import Index
+from dmq.storage.items import Damage
+from dmq.storage.segment import BadBatchError
 
 NOW = 1_700_000_000_000
 KEEP_MS = 60_000
@@ -565,8 +566,26 @@ def test_files_with_names_of_their_own_are_no_leftovers(bench: Bench, kind: str)
 def test_rotten_bytes_end_it(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(A))
     bench.disk.flip(f"{NAME}/{0:020d}.log", bench.sources[0].size - 3)
-    with pytest.raises(CorruptError):
-        bench.run()
+    assert bad_place(bench) == Damage(0, bench.sources[0].size // 2, bench.sources[0].size)
+
+
+def test_a_sector_that_can_not_be_read_ends_it_like_rotten_bytes(bench: Bench) -> None:
+    bench.segment(bench.batch(A), bench.batch(A))
+    bench.segment(bench.batch(A), bench.batch(A))
+    first, second = bench.sources
+    bench.disk.spoil(f"{NAME}/{second.base:020d}.log", second.size - 3, 1)
+    assert bad_place(bench) == Damage(second.base, 0, second.size)
+    bench.disk.spoil(f"{NAME}/{first.base:020d}.log", 0, first.size)
+    assert bad_place(bench) == Damage(0, 0, first.size)
+    assert bad_place(bench, first_dirty=second.base, producer_expiration_ms=KEEP_MS) == Damage(
+        0, 0, first.size
+    )
+
+
+def bad_place(bench: Bench, **fields: object) -> Damage:
+    with pytest.raises(BadBatchError) as raised:
+        bench.run(**fields)
+    return raised.value.place
 
 
 @pytest.mark.parametrize("byte", [0, 3, 6, 7])
@@ -577,7 +596,7 @@ def test_a_rotten_offset_ends_it(bench: Bench, byte: int, victim: int) -> None:
     bench.segment(first, bench.batch(A), bench.batch(A))
     bench.segment(bench.batch(A))
     bench.disk.flip(f"{NAME}/{0:020d}.log", victim * len(first) + byte, 0x02)
-    with pytest.raises(CorruptError):
+    with pytest.raises(BadBatchError):
         bench.run()
 
 
@@ -589,21 +608,20 @@ def test_a_rotten_offset_in_a_compacted_file_ends_it(bench: Bench, victim: int) 
     sizes = [header.size for header in bench.headers()]
     assert bench.spans() == [(0, 3), (3, 4), (4, 7), (7, 8), (8, 9)]
     bench.disk.flip(f"{NAME}/{0:020d}.log", sum(sizes[:victim]) + 7, 0x01)
-    with pytest.raises(CorruptError):
+    with pytest.raises(BadBatchError):
         bench.run()
 
 
 def test_a_file_that_ends_too_early_ends_it(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(A))
     bench.end += 1
-    with pytest.raises(CorruptError, match="ends at offset 2, not at 3"):
-        bench.run()
+    assert bad_place(bench) == Damage(0, 0, bench.sources[0].size)
 
 
 def test_a_file_that_is_cut_short_ends_it(bench: Bench) -> None:
     bench.segment(bench.batch(A), bench.batch(A))
     bench.disk.open(f"{NAME}/{0:020d}.log").cut(bench.sources[0].size - 1)
-    with pytest.raises(CorruptError):
+    with pytest.raises(BadBatchError):
         bench.run()
 
 

@@ -542,11 +542,22 @@ class Driven:
 
     def found_rot(self, error: cargo.RotError, seen: cargo.Sight) -> None:
         """The same, from whoever reads along, and perhaps amid an input of ours: the next turn tells."""
-        log = self.log
-        if not log.is_damaged and not self.is_retired and seen == cargo.Sight.of(log):
-            log.damage = (bad_bytes(log, error.offset),)
-            self._host.store.note_damaged(log)
-            self._host.wake()
+        if self._is_news(seen):
+            self._tell_of_damage(bad_bytes(self.log, error.offset))
+
+    def found_bad(self, place: Damage, seen: cargo.Sight) -> None:
+        """The same of a place in a file. If nobody else has these bytes, the rest is served on."""
+        has_place = any(segment.base == place.segment for segment in self.log.segments_list)
+        if self._is_news(seen) and has_place and self.core.voters != (self.me,):
+            self._tell_of_damage(place)
+
+    def _is_news(self, seen: cargo.Sight) -> bool:
+        return not (self.log.is_damaged or self.is_retired) and seen == cargo.Sight.of(self.log)
+
+    def _tell_of_damage(self, place: Damage) -> None:
+        self.log.damage = (place,)
+        self._host.store.note_damaged(self.log)
+        self._host.wake()
 
     def part(self, now: int) -> None:
         """All bytes that the leader has too are good: the rest goes; see `RaftCore.part`."""
