@@ -18,6 +18,7 @@ from dmq.machines.producers.entries import Marker
 from dmq.machines.producers.snapshot import ProducerSnapshot
 from dmq.machines.producers.state import ProducerState
 from dmq.records import MAGIC, BatchError, BatchHeader, Record, check_crc, iterate, scan
+from dmq.storage.files import is_unreadable
 from dmq.storage.producer_files import ProducerFiles
 from dmq.storage.reading import FileSlice
 from dmq.types import Position
@@ -192,13 +193,10 @@ class Load:
     # --- the snapshot
 
     def _read_saved(self) -> ProducerSnapshot | None:
-        """For a thread. None: it is no good."""
+        """For a thread. None: it is no good. Raises OSError."""
         assert self._files is not None
         assert self._saved is not None
-        try:
-            return ProducerSnapshot.decode(self._files.read(self._replica.log.uid, self._saved))
-        except (OSError, CorruptError):
-            return None
+        return read_snapshot(self._files, self._replica.log.uid, self._saved)
 
     def _take_saved(self, found: ProducerSnapshot | None) -> None:
         self._saved = None
@@ -245,6 +243,19 @@ class Load:
             self._state.appended(header, position, marker)
             if header.next_offset <= replica.high_watermark:
                 self._state.committed(position)
+
+
+def read_snapshot(files: ProducerFiles, uid: int, offset: int) -> ProducerSnapshot | None:
+    """What a snapshot says; None if it is no good, or not there. Raises OSError if there is no way to
+    tell, as without a descriptor: who gave it up then would forget what retention took from the log."""
+    try:
+        return ProducerSnapshot.decode(files.read(uid, offset))
+    except (CorruptError, FileNotFoundError):
+        return None
+    except OSError as error:
+        if is_unreadable(error):
+            return None
+        raise
 
 
 def first_offset(replica: Replica) -> int:

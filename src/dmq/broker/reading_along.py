@@ -20,8 +20,8 @@ from typing import NamedTuple, Protocol
 
 from dmq.broker.multiraft.cargo import RotError, Sight
 from dmq.broker.multiraft.replica import Replica
-from dmq.broker.producer_loading import LOAD_BYTES, Piece, look_into
-from dmq.errors import CorruptError, DmqError, StorageError
+from dmq.broker.producer_loading import LOAD_BYTES, Piece, look_into, read_snapshot
+from dmq.errors import DmqError, StorageError
 from dmq.machines.producers.aborted import AbortedTxn
 from dmq.machines.producers.decided import DecidedTransactions
 from dmq.machines.producers.snapshot import ProducerSnapshot
@@ -210,12 +210,9 @@ class ReadingAlong:
     # --- the snapshot --------------------------------------------------------------------------
 
     def _read_saved(self, saved: int) -> ProducerSnapshot | None:
-        """For a thread. None: it is no good."""
+        """For a thread. None: it is no good. Raises OSError."""
         assert self._files is not None
-        try:
-            return ProducerSnapshot.decode(self._files.read(self.log.uid, saved))
-        except (OSError, CorruptError):
-            return None
+        return read_snapshot(self._files, self.log.uid, saved)
 
     def _take_saved(self, found: ProducerSnapshot | None) -> None:
         saved, self._saved = self._saved, None

@@ -381,6 +381,33 @@ def test_a_leader_without_a_file_to_spare_reads_again_and_goes_on(
     assert isinstance(verdict(books, new, 0), Duplicate)
 
 
+@pytest.mark.parametrize(
+    ("code", "is_believed"), [(errno.EMFILE, True), (errno.EIO, False), (errno.ENOENT, False)]
+)
+def test_a_snapshot_is_given_up_only_if_its_bytes_are_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int, is_believed: bool
+) -> None:
+    """Of what retention took from the log nothing else tells."""
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(12):
+        books.append(old, sequence)
+    books.keep()
+    books.trim(old, 12)
+
+    def refused(files: ProducerFiles, uid: int, offset: int) -> bytes:
+        raise OSError(code, "not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProducerFiles, "read", refused)
+        new = books.after(old)
+        unknown = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_believed else None
+        assert verdict(books, new, 11) == unknown
+    books.of[new.number].moved()
+    if is_believed:
+        assert isinstance(verdict(books, new, 11), Duplicate)
+
+
 def test_batches_behind_those_that_came_while_the_log_was_read_are_refused_alike(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
