@@ -211,6 +211,8 @@ class Repairs:
         if at < 0 or damage.start >= log.segments_list[at].size:
             log.damage = tuple(d for d in log.damage if d != damage)  # Trimmed, cut or replaced.
             return None
+        if log.staged_bytes and at + 1 == len(bases):
+            return None  # The turn will tell where this segment ends, and whether another begins.
         segment = log.segments_list[at]
         stop = bases[at + 1] if at + 1 < len(bases) else log.end_offset
         self._store.pool.files.make_dir(log.directory)

@@ -516,3 +516,31 @@ def test_rot_below_an_epoch_that_nobody_else_has_is_repaired() -> None:
     assert leader.node.counts["repaired"] == 1
     assert world.leader().replica.log_end_offset == 13
     assert read_all(leader)[-1] == b"tail"
+
+
+def test_rot_is_found_amid_the_segment_that_the_next_turn_completes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, leader = filled()
+    bad = world.others(leader)[0]
+    log, begin_turn = bad.replica.log, bad.node.begin_turn
+    active = log.segments_list[-1]
+    rot(bad, segment=len(log.segments_list) - 1, byte=100)
+    forget(bad)
+    staged: list[int] = []
+
+    def told_first(now: int) -> object:
+        if log.staged_bytes and not staged:
+            staged.append(log.staged_bytes)
+            bad.replica.found_rot(cargo.RotError(active.base), cargo.Sight.of(log))
+        return begin_turn(now)
+
+    monkeypatch.setattr(bad.node, "begin_turn", told_first)
+    for _ in range(8):
+        produce(leader, b"x" * 150)
+    world.pass_time(3000)
+    assert staged
+    assert log.segments_list[-1].base > active.base
+    assert bad.node.counts["repaired"] == 1
+    assert "began again" not in bad.node.counts
+    assert read_all(bad) == values(leader)
