@@ -22,7 +22,7 @@ from dmq.storage.compaction_run import compact
 from dmq.storage.layout import LOGS
 
 if TYPE_CHECKING:
-    from sim.broker import Broker
+    from sim.process import Process
 
 TICK_MS = (5, 50)
 LOOK_MS = 1000
@@ -32,7 +32,7 @@ LOOK_MS = 1000
 class Cleaner:
     """What a process does for its compacted logs."""
 
-    def __init__(self, broker: "Broker", mix: Compacting) -> None:
+    def __init__(self, broker: "Process", mix: Compacting) -> None:
         self._broker = broker
         self._mix = mix
         self._compaction = Compaction(broker.store, self)
