@@ -34,8 +34,8 @@ crash: setup-dev ## kill -9 under load: make crash N=1000
 sim: setup-dev ## one simulated cluster, with its trace: make sim SEED=7 KIND=clusters
 	$(PY) -m tests.sim --seed $(or $(SEED),1) --kind $(or $(KIND),replicas)
 
-sim-many: setup-dev ## many of them: make sim-many N=20000 KIND=coordinators
-	$(PY) -m tests.sim --many $(or $(N),1000) --jobs $(or $(JOBS),2) --kind $(or $(KIND),replicas)
+sim-many: setup-dev ## many of them: make sim-many N=20000 KIND=coordinators; FAST=1 compiles `replicas` first
+	$(PY) -m tests.sim$(if $(FAST),.fast) --many $(or $(N),1000) --jobs $(or $(JOBS),2) --kind $(or $(KIND),replicas)
 
 jepsen: setup-dev ## real processes under faults: make jepsen MINUTES=30 ARGS="--brokers 5"
 	$(PY) -m tests.jepsen --minutes $(or $(MINUTES),30) $(ARGS)

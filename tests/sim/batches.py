@@ -95,7 +95,7 @@ def parse(raw: bytes, *, may_be_cut: bool = False, keeps: bool = False) -> list[
     `may_be_cut`: a fetch may end in the middle of a batch, which its reader then ignores.
     `keeps`: with their bytes, to be opened.
     """
-    entries = []
+    entries: list[Entry] = []
     at, end = 0, len(raw)
     view = memoryview(raw)
     while at < end:

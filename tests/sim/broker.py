@@ -222,9 +222,9 @@ class Broker(Process):
         try:
             slices = replica.read(offset, bytes_max, self.now, whole_first_batch=True)
             raw = b"".join([part.pread() for part in slices])
-        except NotLeaderError as error:
+        except NotLeaderError as not_leader:
             self.world.reached["end of a log not told"] += 1
-            return Fetched(error.code, b"", high, start)
+            return Fetched(not_leader.code, b"", high, start)
         except KafkaError as error:
             return Fetched(error.code, b"", high, start)
         except StorageError:

@@ -243,8 +243,8 @@ class CommitsAreDurable(Checker):
             ends = [max(group.durable.get(v, NOTHING), excused.get(v, NOTHING)) for v in voters]
             if sum(end >= commit for end in ends) >= majority(len(voters)):
                 return
-        ends = {v: group.durable.get(v) for v in sets[-1]}
-        self.fail(f"{voter} committed {commit}, but durable are {ends}")
+        durable = {v: group.durable.get(v) for v in sets[-1]}
+        self.fail(f"{voter} committed {commit}, but durable are {durable}")
 
 
 class ReplicasAgree(Checker):
@@ -310,8 +310,8 @@ class NothingAcknowledgedIsLost(Checker):
         held = {entry.number for entry in entries}
         for ack in group.acknowledged:
             entry = group.by_number.get(ack.number)
-            end = entry.end if entry is not None else ack.base + 1
-            if ack.number not in held and end > log_start:
+            stop = entry.end if entry is not None else ack.base + 1
+            if ack.number not in held and stop > log_start:
                 self.fail(f"{voter} lost {ack}")
 
 

@@ -23,7 +23,7 @@ from dmq.storage.layout import LOGS
 from dmq.storage.segment import BadBatchError
 
 if TYPE_CHECKING:
-    from sim.broker import Broker
+    from sim.process import Process
 
 TICK_MS = (5, 50)
 LOOK_MS = 1000
@@ -33,7 +33,7 @@ LOOK_MS = 1000
 class Cleaner:
     """What a process does for its compacted logs."""
 
-    def __init__(self, broker: "Broker", mix: Compacting) -> None:
+    def __init__(self, broker: "Process", mix: Compacting) -> None:
         self._broker = broker
         self._mix = mix
         self._compaction = Compaction(broker.store, self)

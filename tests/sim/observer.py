@@ -15,6 +15,7 @@ from sim.ledger import GroupFacts
 from dmq.broker.multiraft.replica import Replica
 from dmq.errors import StorageError
 from dmq.raft.core import RaftCore
+from dmq.raft.marks import Marks
 from dmq.raft.quorum import NOTHING
 from dmq.raft.state import State
 from dmq.raft.view import position_of
@@ -66,7 +67,7 @@ class Watched:
         self.epoch = state.epoch
         self.commit = state.log.commit
         self.checked = 0
-        self.marks = None
+        self.marks: Marks | None = None
         self.voters = state.voters
         self.led = -1
         self.unclean = 0

@@ -162,11 +162,11 @@ class Process(SimHost):
                 disk.power_cut()
                 self.world.reached["crash in recovery"] += 1
                 return None
-            except CorruptError as error:
+            except CorruptError as rot:
                 if accept_rotten:
                     raise
-                self.world.say(self, "is rotten:", error)
-                self._doubt(f"its journal is rotten ({error})", self.has_rotten_journal)
+                self.world.say(self, "is rotten:", rot)
+                self._doubt(f"its journal is rotten ({rot})", self.has_rotten_journal)
                 disk.unlock()
             except (OSError, StorageError) as error:
                 # The disk is full or its syncs fail; somebody looks after it.

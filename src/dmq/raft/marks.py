@@ -53,7 +53,7 @@ class Marks:
             last = self.items[-1]
             assert _generation(mark) > _generation(last), (last, mark)
             assert mark.offset >= last.offset, (last, mark)
-        more = object.__new__(Marks)
+        more = Marks.__new__(Marks)
         object.__setattr__(more, "items", (*self.items, mark))
         return more
 

@@ -105,8 +105,8 @@ class Store:
         """
         try:
             files.lock()
-        except BlockingIOError as error:
-            raise StorageError(f"{files.root} is in use by another process") from error
+        except BlockingIOError as taken:
+            raise StorageError(f"{files.root} is in use by another process") from taken
         except OSError as error:
             raise StorageError(f"{files.root} can't be used: {error}") from error
         try:
@@ -116,8 +116,8 @@ class Store:
             found = recovery.recover(files, settings, directory, accept_rotten=accept_rotten)
             store = cls(files, settings, found.meta, found)
             store._adopt(found, now)
-        except BaseException as error:
-            if isinstance(error, OSError):
+        except BaseException as reason:
+            if isinstance(reason, OSError):
                 distrust.note(files)  # Of the syncs of a start, too.
             files.unlock()
             raise

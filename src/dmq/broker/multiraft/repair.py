@@ -372,7 +372,9 @@ class _Asks:
     def has_hope(self, replica: Replica, found: BadRange) -> bool:
         """Whether somebody can be asked for what is missing, and was not asked in vain."""
         return found.asked_at is not None or any(
-            voter not in (replica.me, *found.vain) and self._links.open_link(voter) is not None
+            voter != replica.me
+            and voter not in found.vain
+            and self._links.open_link(voter) is not None
             for voter in replica.core.voters
         )
 
