@@ -3,6 +3,7 @@ also while the process with the former one runs."""
 
 import pytest
 from compat.eventually import eventually
+from confluent_kafka.admin import AdminClient
 
 from dmq.testing import BrokerFailedError, Cluster
 
@@ -64,6 +65,34 @@ def test_of_two_processes_with_one_number_the_older_one_stops() -> None:
         assert "another process is broker 2 now" in older.log()
         cluster.wait_ready(in_sync=True)
         assert cluster.member(2).data_dir != older.data_dir
+
+
+def test_the_older_one_stops_too_if_it_leads_the_metadata_and_is_all_that_the_other_knows() -> None:
+    """It hands them over first: who stops can't tell a newcomer that it is registered."""
+    with Cluster(3, network="direct") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        leader = admin.list_topics(timeout=30).controller_id
+        older, newer = cluster.member(leader), cluster._new_member(None)
+        host, port = older.place.peer_advertised
+        newer.spawn({"node.id": leader, "cluster.join": f"{host}:{port}"})
+        try:
+            newer.wait_for_ready_line()
+            eventually(lambda: not older.is_running, "the older process ends")
+            assert f"another process is broker {leader} now" in older.log()
+        finally:
+            newer.kill()
+
+
+def test_a_cluster_of_one_keeps_its_broker() -> None:
+    """Whoever else asks for its number is refused: there would be nobody to tell it anything."""
+    with Cluster(1, network="direct") as cluster:
+        older = cluster.replace(1, wait=False)
+        newer = cluster.member(1)
+        eventually(lambda: not newer.is_running, "the newcomer ends")
+        assert "choose another --node-id, or leave it out" in newer.log()
+        assert older.is_running
+        told = AdminClient({"bootstrap.servers": older.bootstrap}).list_topics(timeout=30)
+        assert list(told.brokers) == [1]
 
 
 def test_another_machine_takes_the_place_of_one_that_is_lost() -> None:

@@ -118,6 +118,25 @@ def test_a_broker_of_a_cluster_comes_back_under_a_new_name_and_nothing_is_lost()
         assert read(cluster.bootstrap, TOPIC, 4) == [*BEFORE, b"meanwhile"]
 
 
+def test_a_broker_whose_journal_is_gone_has_forgotten_its_name() -> None:
+    """All else of its folder is there: it must not vote as the one that promised."""
+    with Cluster(3, SYNC, network="direct") as cluster:
+        create(cluster.bootstrap, TOPIC, 3)
+        produce(cluster.bootstrap, TOPIC, BEFORE)
+        cluster.wait_ready(in_sync=True)
+        folder = cluster.member(3).data_dir
+        before = directory_id(folder)
+        cluster.kill(3)
+        for file in (folder / "journal").iterdir():
+            file.unlink()
+        with pytest.raises(BrokerFailedError, match="not one record of it is there"):
+            cluster.restart(3)
+        cluster.restart(3, options=["--accept-rotten", before])
+        assert directory_id(folder) != before
+        cluster.wait_ready(in_sync=True)
+        assert read(cluster.bootstrap, TOPIC, 3) == BEFORE
+
+
 def test_a_broker_that_is_alone_goes_on_with_what_it_has() -> None:
     with Cluster(1, SYNC, network="direct") as cluster:
         member = cluster.member(1)

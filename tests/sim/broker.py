@@ -14,6 +14,7 @@ from sim.process import Process
 from dmq.broker.multiraft.replica import GroupSettings, NotLeaderError, Replica
 from dmq.errors import ErrorCode, KafkaError, StorageError
 from dmq.raft.state import Role
+from dmq.storage import journal
 from dmq.storage.log import LogSettings
 from dmq.types import Position, Voter
 
@@ -306,8 +307,18 @@ class Broker(Process):
     def flip_journal(self) -> None:
         """Rot that is noticed: under its name this broker is no more."""
         if flip_record(self.disk, self.me.directory, self.rng):
-            self.has_rotten_journal = self.was_rotten = True
-            self._lose_name()
+            self._forget_promises()
+
+    def lose_journal(self) -> None:
+        """All of it, while the rest of the directory stays: that is noticed, too."""
+        for name in self.disk.list(journal.DIRECTORY):
+            self.disk.unlink(f"{journal.DIRECTORY}/{name}")
+        self.disk.sync_dir(journal.DIRECTORY)
+        self._forget_promises()
+
+    def _forget_promises(self) -> None:
+        self.has_rotten_journal = self.was_rotten = True
+        self._lose_name()
 
 
 def _group_settings(mix: Any, is_async: bool) -> GroupSettings:

@@ -113,9 +113,9 @@ class Cleaner:
             broker.disk.carry(job.directory)
         except FatalStorageError:
             raise
-        except BadBatchError as error:
-            outcome = error.place
-            broker.world.say(broker, "could not compact:", error)
+        except BadBatchError as rot:
+            outcome = rot.place
+            broker.world.say(broker, "could not compact:", rot)
             broker.world.reached["compaction found rot"] += 1
         except (StorageError, OSError) as error:
             broker.world.say(broker, "could not compact:", error)

@@ -356,13 +356,18 @@ class Injector:
         return True
 
     def rot_journal(self) -> bool:
-        """A promised record of the journal rots while the process is down: it must notice."""
+        """A promised record of the journal rots while the process is down, or all of it goes: it must
+        notice."""
         broker = self._any_up()
         if broker is None or not self.world.atlas.may_spoil(broker):
             return False
         self._note("rot_journal", broker)
         broker.kill()
-        broker.flip_journal()
+        if (self.world.seed + self.world.happened["rot_journal"]) % 4 == 0:
+            broker.lose_journal()
+            self.world.reached["journal gone"] += 1
+        else:
+            broker.flip_journal()
         self._restart_later(broker)
         return True
 

@@ -121,6 +121,7 @@ _ALONE = _world(
 """Leaders that are cut off go on appending, and compact meanwhile."""
 _UNSYNCED = _world("power_cut kill split isolate", async_rate=1.0)
 _ROT = _world("rot_segment kill split", fetch_every_ms=20)
+_FORGETFUL = _world("rot_journal isolate kill change_members", fetch_every_ms=20)
 
 
 # --- patches --------------------------------------------------------------------------------------
@@ -512,6 +513,12 @@ MUTANTS: dict[str, Mutant] = {
         ((replay, "_judge", _take_torn_for_rotten),),
         _POWER,
         10,
+    ),
+    "journal_gone": Mutant(
+        "a directory whose journal is gone is taken for a new one of the same name",
+        ((recovery, "has_lost_all", lambda directory, report: False),),
+        _FORGETFUL,
+        20,
     ),
     "never_promoted": Mutant(
         "voters stay who they are, whatever the metadata want",

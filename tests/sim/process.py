@@ -157,7 +157,9 @@ class Process(SimHost):
             self.world.reached["start with a swap file"] += has_swap_file(disk)
         for accept_rotten in (False, True):
             try:
-                return Store.open(disk, settings, now=self.now, accept_rotten=accept_rotten)
+                store = Store.open(disk, settings, now=self.now, accept_rotten=accept_rotten)
+                store.identify(CLUSTER, self.number)
+                return store
             except Crash:
                 disk.power_cut()
                 self.world.reached["crash in recovery"] += 1

@@ -3,7 +3,8 @@
 Fulfils `membership.Member` for the peer door. Decides nothing: the cluster machine does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NoReturn
 
 from dmq.broker.answer import Answer
 from dmq.broker.forwarding import Forwarding
@@ -20,10 +21,17 @@ from dmq.types import NO_LEADER, Voter
 class ThisMember:
     """See the module."""
 
-    def __init__(self, service: Service, forwarding: Forwarding, metadata: MachineHost) -> None:
+    def __init__(
+        self,
+        service: Service,
+        forwarding: Forwarding,
+        metadata: MachineHost,
+        now: Callable[[], int],
+    ) -> None:
         self._service = service
         self._forwarding = forwarding
         self._metadata = metadata
+        self._now = now
 
     @property
     def cluster_id(self) -> str:
@@ -53,4 +61,23 @@ class ThisMember:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         if not isinstance(wanted, RegisterBroker):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "strangers may only register")
+        if wanted.node == self.node_id and wanted.directory != self._metadata.replica.me.directory:
+            self._make_way()
         return self._forwarding.submit_here(wanted).map(encode_result)
+
+    def _make_way(self) -> NoReturn:
+        """Somebody else is to have our number, and whoever loses it stops: before it has told the other
+        one, if it is who registers it. So another one has to, and for that it must lead."""
+        replica, now = self._metadata.replica, self._now()
+        heirs = [voter for voter in replica.in_sync(now) if voter != replica.me]
+        if not heirs:
+            raise KafkaError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"broker {self.node_id} is up, and nobody else can lead the cluster's metadata: choose "
+                "another --node-id, or leave it out; to replace that broker, stop it first",
+            )
+        replica.transfer(heirs[0], now)
+        raise KafkaError(
+            ErrorCode.NOT_CONTROLLER,
+            f"broker {self.node_id}, which has this number, hands the cluster's metadata over first",
+        )

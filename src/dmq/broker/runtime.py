@@ -330,7 +330,7 @@ class Runtime:
         if self._entrance is not None:
             self._entrance.open_links(self._driver)
             self._entrance.admit(
-                ThisMember(self.service, self.parts.forwarding, self.parts.metadata)
+                ThisMember(self.service, self.parts.forwarding, self.parts.metadata, steady_ms)
             )
 
     def _is_linked(self, voter: Voter) -> bool:

@@ -23,7 +23,7 @@ MEANING = {
     Exit.OK: "done",
     Exit.FAILURE: "failed",
     Exit.USAGE: "the command was called wrongly",
-    Exit.NOT_REACHABLE: "no broker could be reached",
+    Exit.NOT_REACHABLE: "no broker could be reached, or none did in time what was asked",
     Exit.NOT_FOUND: "the topic, partition, setting or file does not exist",
     Exit.PARTLY_FAILED: "some of the work was done and some failed",
     Exit.STOPPED_ITSELF: "the broker stopped itself: it could no longer keep its promises",

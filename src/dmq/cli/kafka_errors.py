@@ -38,6 +38,8 @@ _HINTS = {
     KafkaError.INVALID_REPLICATION_FACTOR: "Ask for at most as many replicas as there are brokers.",
     KafkaError.INVALID_CONFIG: "See `dmq config list` for settings and their values.",
     KafkaError.NOT_CONTROLLER: LOOK_AT_STATUS,
+    KafkaError._MSG_TIMED_OUT: "No broker took it in time: none was reached, or a partition has too few "
+    "replicas in sync (min.insync.replicas). See `dmq doctor` and `dmq cluster status`.",
     KafkaError.MSG_SIZE_TOO_LARGE: "`dmq topic alter TOPIC -c max.message.bytes=…` allows more.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Log in with --client-config, or ask for access.",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Log in with --client-config, or ask for access.",

@@ -114,6 +114,13 @@ def _refuse_other_layout(data_dir: str, brokers: int) -> None:
             hint=f"Go on with `dmq up --brokers {max(2, several[-1])} --data {data_dir}`, or give"
             " --data another folder.",
         )
+    if brokers > 1 and several and max(several) > brokers:
+        raise CommandError(
+            f"The folder {data_dir!r} has {max(several)} brokers: "
+            f"--brokers {brokers} would leave some out",
+            hint=f"Go on with --brokers {max(several)}, or take the others out first (`dmq cluster"
+            f" decommission`) and move their folders, {FOLDER_PREFIX}{max(several)} for one, away.",
+        )
     if brokers > 1 and is_single and not several:
         raise CommandError(
             f"The data directory {data_dir!r} is that of a single broker",
@@ -168,13 +175,20 @@ def _refuse_foreign_files(data_dir: str) -> None:
     with suppress(OSError):  # There is none yet; what else is wrong is told by the broker.
         names = os.listdir(data_dir)  # noqa: PTH208  pathlib is not imported yet.
         foreign = sorted(name for name in names if name[0] != "." and name not in _OWN_FILES)
-        if foreign and "meta" not in names:
+        if foreign and not _has_owner(data_dir):
             more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
             raise CommandError(
                 f"The data directory {data_dir!r} is no broker's, and not empty: it has "
                 f"{foreign[0]!r}{more}",
                 hint="Give --data an empty folder, or one that does not exist yet.",
             )
+
+
+def _has_owner(data_dir: str) -> bool:
+    """Whether it is some broker's. One that only tried to join a cluster has no number yet."""
+    with suppress(OSError), open(f"{data_dir}/meta", "rb") as file:  # noqa: PTH123
+        return b"\nnode.id=" in file.read()
+    return False
 
 
 def _accepted(options: Options) -> "UUID | None":
@@ -368,9 +382,7 @@ def _explained(error: OSError, config: "BrokerConfig") -> CommandError:
         doors = [config.peer_address]
     where = ", ".join(f"{host}:{port}" for host, port in doors)
     if error.errno == errno.EADDRINUSE:
-        which = (
-            "`--peer-port`, `peer.listener`" if is_peer else "`dmq up --port`, the setting `port`"
-        )
+        which = "`--peer-port`, `peer.listener`" if is_peer else "`--port`, the setting `port`"
         return CommandError(
             f"The address {where} is taken",
             hint=f"Choose another port ({which}), or stop what holds it:"

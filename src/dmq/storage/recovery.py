@@ -51,8 +51,12 @@ class Recovered:
 
 def format_directory(files: Files) -> Meta:
     """Make an empty directory ours. Raises CorruptError if it is not empty."""
-    if files.list(journal.DIRECTORY):
-        raise CorruptError("there is a journal, but no meta file")
+    for name in (journal.DIRECTORY, LOGS):
+        if files.list(name):
+            raise CorruptError(
+                f"there is no meta file, which says whose directory this is, but the folder {name} has "
+                "files. Nothing was changed. Put the meta file back, or give an empty directory"
+            )
     made = Meta(files.new_id())
     meta.save(files, made)
     return made
@@ -79,6 +83,8 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
     salt = journal.salt_of(directory.directory_id)
     replay = read_journal(files, salt)
     report = replay.report
+    if has_lost_all(directory, report):
+        report.rotten = "not one record of it is there, and this directory was a broker's"
     if report.rotten is not None and not accept_rotten:
         raise CorruptError(_refusal(report.rotten, directory))
     opened = replay.broker.item if replay.broker else None
@@ -98,6 +104,12 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
     if replay.broker is not None:
         writer.noted_state(0, replay.broker.seq, numbers[replay.broker.number])
     return Recovered(directory, writer, logs, replay.next_uid, report)
+
+
+def has_lost_all(directory: Meta, report: Report) -> bool:
+    """A directory gets its number when it is open, and its journal has a record then: without one,
+    whatever it promised is forgotten."""
+    return report.is_new and directory.node_id is not None
 
 
 def _refusal(rotten: str, directory: Meta) -> str:

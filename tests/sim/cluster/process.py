@@ -163,7 +163,8 @@ class Member(SimHost):
 
     def _register_at(self, other: "Member", command: bytes, life: int) -> None:
         """In the process of `other`."""
-        member = ThisMember(other.parts.service, other.parts.forwarding, other.parts.metadata)
+        parts = other.parts
+        member = ThisMember(parts.service, parts.forwarding, parts.metadata, lambda: other.now)
 
         def registered(done: Answer[bytes]) -> None:
             try:

@@ -132,7 +132,9 @@ def test_a_cluster_is_not_founded_among_files_of_others(
     (tmp_path / "thesis.tex").touch()
     assert start.serve(options) == Exit.FAILURE
     assert "is no broker's, and not empty: it has 'thesis.tex'. Give --data" in error_of(capsys)
-    (tmp_path / "meta").touch()
+    (tmp_path / "meta").write_text("version=2\ndirectory.id=x\n")
+    assert start.serve(options) == Exit.FAILURE, "a broker tried to join from here, in vain"
+    (tmp_path / "meta").write_text("version=2\ndirectory.id=x\ncluster.id=c\nnode.id=1\n")
     assert start.serve(options) == Exit.OK, "it is a broker's"
 
 
@@ -157,6 +159,10 @@ def test_one_broker_does_not_begin_anew_in_the_folder_of_several(
     assert start.up({"data": data}) == Exit.FAILURE
     assert not begun
     assert "has the brokers of a cluster, 1, 2 and 10. Go on with `dmq up --brokers 10" in error_of(
+        capsys
+    )
+    assert start.up({"data": data, "brokers": "2"}) == Exit.FAILURE
+    assert "has 10 brokers: --brokers 2 would leave some out. Go on with --brokers 10" in error_of(
         capsys
     )
     assert start.up({"data": data, "brokers": "10"}) == Exit.OK

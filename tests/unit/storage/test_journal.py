@@ -18,7 +18,7 @@ from fakes.disk import Crash, FakeDisk, FakeFile
 
 from dmq.errors import CorruptError, StorageError
 from dmq.records import scan
-from dmq.storage import journal
+from dmq.storage import journal, meta
 from dmq.storage.items import Damage
 from dmq.storage.journal import HEADER_SIZE, Body, Journal, Place
 from dmq.storage.log import Log, LogSettings
@@ -268,6 +268,42 @@ def test_a_missing_file_is_rotten() -> None:
     disk.kill()
     with pytest.raises(CorruptError, match="is missing"):
         open_store(disk)
+
+
+@pytest.mark.parametrize("keeps_folder", [True, False])
+def test_a_journal_that_is_gone_is_rotten(keeps_folder: bool) -> None:
+    """All that is left is who this was: what it promised is forgotten, and its bytes name nobody."""
+    disk = make_disk()
+    store = open_store(disk)
+    store.identify("cluster", 3)
+    log = make_log(store)
+    fill(store, log, 3)
+    old_id = store.directory_id
+    disk.kill()
+    for name in disk.list(journal.DIRECTORY):
+        disk.unlink(f"{journal.DIRECTORY}/{name}")
+    if not keeps_folder:
+        disk.remove_dir(journal.DIRECTORY)
+    for _ in range(2):  # Refusing it changes nothing: it is refused again.
+        with pytest.raises(CorruptError, match=f"not one record .* --accept-rotten {old_id}"):
+            open_store(disk)
+    again = Store.open(disk, store._settings, now=0, accept_rotten=True)
+    assert again.directory_id != old_id
+    assert (again.cluster_id, again.node_id) == ("cluster", 3)
+    assert not again.logs
+    assert again.recovery.lost_found == [f"lost+found/{log.uid}"], "its bytes are kept"
+    disk.kill()
+    assert open_store(disk).directory_id == again.directory_id
+
+
+def test_a_start_that_was_cut_off_before_it_had_a_number_is_made_again() -> None:
+    """Nothing was promised yet: the first record of a journal comes before the number."""
+    disk = make_disk()
+    made = meta.Meta(disk.new_id())
+    meta.save(disk, made)
+    store = open_store(disk)
+    assert store.directory_id == made.directory_id
+    assert store.recovery.is_new
 
 
 @pytest.mark.parametrize("at", [0, journal.HEADER_SIZE])

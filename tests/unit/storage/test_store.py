@@ -70,6 +70,20 @@ def test_a_journal_without_a_meta_file_is_not_formatted_over() -> None:
         open_store(disk)
 
 
+def test_logs_without_a_meta_file_are_not_taken_for_an_empty_directory() -> None:
+    disk = make_disk()
+    store = open_store(disk)
+    fill(store, make_log(store), 1)
+    logs = disk.list("logs")
+    disk.unlink("meta")
+    disk.kill()
+    for name in disk.list(journal.DIRECTORY):
+        disk.unlink(f"{journal.DIRECTORY}/{name}")
+    with pytest.raises(CorruptError, match="the folder logs has files"):
+        open_store(disk)
+    assert disk.list("logs") == logs
+
+
 def test_a_failed_open_lets_go_of_the_lock() -> None:
     disk = make_disk()
     open_store(disk)
