@@ -111,6 +111,19 @@ class Cluster:
         for future in admin.delete_topics([*topics], request_timeout=120).values():
             future.result(120)
 
+    def deleted_files(self) -> list[Path]:
+        """What is still there of deleted topics."""
+        raise NotImplementedError
+
+    def wait_until_gone(self) -> None:
+        """Until the files of deleted topics are gone: to let go of gigabytes makes the disk wait, and it
+        would be the next system's load that does."""
+        deadline = time.monotonic() + READY_S
+        while self.deleted_files():
+            if time.monotonic() > deadline:
+                raise TargetError(f"{self.name}: files of deleted topics stay")
+            time.sleep(0.1)
+
     def wait_for_leaders(
         self, topics: dict[str, int], within_s: float, without: int = -1
     ) -> dict[str, list[int]]:
@@ -138,7 +151,7 @@ class Cluster:
 
 
 class Dmq(Cluster):
-    """`dmq serve` with its defaults."""
+    """`dmq serve` with its defaults; deleted topics' files go after a second, as in the other column."""
 
     name = "dmq"
 
@@ -152,9 +165,13 @@ class Dmq(Cluster):
             "cluster.peers": self.peers,
             "log.dirs": self.work / f"data-{node}",
             "logging.level": "warning",
+            "log.segment.delete.delay.ms": 1000,
         }
         words = [f"--set={name}={value}" for name, value in settings.items()]
         return [sys.executable, "-m", "dmq", "serve", "--quiet", *words]
+
+    def deleted_files(self) -> list[Path]:
+        return list(self.work.glob("data-*/quarantine/*"))
 
 
 class Kafka(Cluster):
@@ -197,6 +214,9 @@ log.segment.delete.delay.ms=1000
     def command(self, node: int) -> list[str]:
         options = kafka.JVM_OPTIONS
         return ["java", *options, "-cp", f"{self._libs}/*", "kafka.Kafka", str(self._config(node))]
+
+    def deleted_files(self) -> list[Path]:
+        return list(self.work.glob("data-*/*-delete"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +274,7 @@ def throughput(systems: list[System], results: Results, given: argparse.Namespac
                 client_cores=round(figures["client_cores"], 2),
             )
             system.cluster.delete(topic)
+            system.cluster.wait_until_gone()
             settle()
 
 

@@ -30,6 +30,7 @@ from dmq.machines.machine import Command, Machine
 from dmq.machines.machine import Record as MachineRecord
 from dmq.raft.quorum import NOTHING
 from dmq.records import Record, build_batch, check_crc, iterate, scan
+from dmq.storage.files import Buffer
 from dmq.types import Millis, Voter
 
 R = TypeVar("R")
@@ -334,7 +335,7 @@ class MachineHost:
         self._pending.append((self.applied, records))
 
 
-def _records_from(data: bytes, offset: int) -> Iterator[tuple[int, list[MachineRecord]]]:
+def _records_from(data: Buffer, offset: int) -> Iterator[tuple[int, list[MachineRecord]]]:
     """(end offset, records) of each batch, without what lies below `offset`."""
     for position, header in scan(data):
         if header.next_offset > offset:

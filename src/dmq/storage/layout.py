@@ -9,7 +9,7 @@ is a layout with what its caller has said since.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 from dmq.errors import FatalStorageError
@@ -77,6 +77,14 @@ class Begun:
         return self.marks.position(self.end_offset)
 
 
+class Fresh(NamedTuple):
+    """A batch that is in the file and still in memory."""
+
+    base: int
+    next: int
+    data: Buffer
+
+
 class LayoutHost(Protocol):
     """What a layout needs of its store."""
 
@@ -121,6 +129,7 @@ class Layout:
         "damage",
         "directory_changed",
         "flushed_base",
+        "fresh",
         "gaps",
         "is_async",
         "is_recovering",
@@ -145,6 +154,8 @@ class Layout:
         self.partition = state.partition
         self.settings = settings
         self.is_async = state.is_async
+        self.fresh: list[Fresh] = []
+        """Batches that the turn under way wrote, in order: whoever sends them on need not read them."""
         self.damage = state.damage
         self.is_recovering = state.is_recovering
         """An async log that may have lost acknowledged records: grants no vote, does not stand.
@@ -232,6 +243,8 @@ class Layout:
         for _, _, length, base, last, max_timestamp in run:
             segment.note(position, length, base, last, max_timestamp, interval)
             position += length
+        if not is_held:
+            self.fresh += [Fresh(op[3], op[4] + 1, op[1]) for op in run]
         segment.size = size
         end = self._begun.end_offset = run[-1][4] + 1
         if not self.is_async:
@@ -263,6 +276,7 @@ class Layout:
         self.unsynced[segment] = None
         segment.note(start, length, base, last, max_timestamp, self.settings.index_interval_bytes)
         segment.size = start + length
+        self.fresh.append(Fresh(base, last + 1, data))
         self._begun.end_offset = last + 1
         if self.is_async:
             self._host.mark_unsynced(self, turn.now)

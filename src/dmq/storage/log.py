@@ -376,6 +376,7 @@ class Log(Layout):
         """What lies beyond a staged cut is in the files still, and no part of the log any more."""
         if self._staged_cut is not None:
             self.readable_end = min(self.readable_end, self._staged_cut.offset)
+            self.fresh.clear()
 
     def _stage(self, op: Op) -> None:
         self._ops.append(op)
@@ -397,6 +398,7 @@ class Log(Layout):
         self._is_held = is_held = self._has_cut
         self._has_cut, self._staged_cut = False, None
         self.staged_bytes = 0
+        self.fresh.clear()
         self._rolled = None
         active = self.segments_list[-1]
         readable = active.readable
@@ -454,6 +456,7 @@ class Log(Layout):
         """The disk took no more batches: all that depends on them did not happen."""
         if isinstance(error, BadBatchError):
             self._note_damage(error)
+        self.fresh.clear()
         active = self.segments_list[-1]
         if active is self._rolled and not active.size:
             self.segments_list.pop()  # No turn has said that it is there, and START must not.
@@ -470,6 +473,7 @@ class Log(Layout):
 
     def ended(self) -> bool:
         """The turn is durable and its afterwork is done; whether the stable end moved."""
+        self.fresh.clear()
         if self._is_held or self._is_late:
             self._is_held = self._is_late = False
             for segment in self.segments_list:

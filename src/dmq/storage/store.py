@@ -371,6 +371,8 @@ class Store:
             self._note_facts(turn)
         for work in turn.after:
             work()
+        for log in turn.stable:
+            log.fresh.clear()
         moved = [log for log in (*turn.released, *turn.logs) if log.ended()]
         if self._cover_at is not None and turn.has_record:
             self._cover_at = now + COVER_MS

@@ -11,7 +11,9 @@ Called by sending.py and repair.py (reading) and replica.py (taking).
 
 import logging
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -38,7 +40,7 @@ from dmq.records import (
     read_header,
     scan,
 )
-from dmq.storage.files import is_unreadable
+from dmq.storage.files import Buffer, is_unreadable
 from dmq.storage.log import Log
 from dmq.storage.reading import FileSlice
 
@@ -52,7 +54,7 @@ class Piece(NamedTuple):
     """Whole batches of a log, and the offset that they lead to."""
 
     stop: int
-    data: bytes
+    data: Buffer
 
 
 class RotError(StorageError):
@@ -125,6 +127,25 @@ def read_piece(
     return Piece(end, data if size == len(data) else data[:size])
 
 
+def fresh_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece | None:
+    """The same of what the turn under way wrote, out of memory: nothing can have rotted there.
+
+    None: it did not write just that, and the file has to tell.
+    """
+    fresh, stop = log.fresh, min(stop, log.readable_end)
+    at = first = bisect_left(fresh, start, key=attrgetter("base"))
+    end, size = start, 0
+    while at < len(fresh):
+        base, following, data = fresh[at]
+        if base != end or following > stop or (size and size + len(data) > bytes_max):
+            break
+        end, size, at = following, size + len(data), at + 1
+    if at == first or log.damage:
+        return None
+    parts = [batch.data for batch in fresh[first:at]]
+    return Piece(end, parts[0] if len(parts) == 1 else b"".join(parts))
+
+
 def _is_beyond(log: Log, start: int, stop: int) -> bool:
     """Whether the batch that holds `start` has no records, and goes beyond `stop`."""
     parts = log.read(start, HEADER_SIZE, log.readable_end, whole_first_batch=True)
@@ -144,7 +165,7 @@ class Batch(NamedTuple):
     data: memoryview
 
 
-def check(append: Append, cargo: bytes) -> list[Batch]:
+def check(append: Append, cargo: Buffer) -> list[Batch]:
     """The batches of an append. Raises ProtocolError if they are not of the log that it names."""
     edges = [mark.offset for mark in append.marks]
     at = append.prev.offset
@@ -164,12 +185,12 @@ def check(append: Append, cargo: bytes) -> list[Batch]:
     return batches
 
 
-def split(cargo: bytes) -> list[tuple[Batch, int]]:
+def split(cargo: Buffer) -> list[tuple[Batch, int]]:
     """Batches with their epochs, each checked for itself. Raises ProtocolError."""
     return list(_split(cargo))
 
 
-def _split(cargo: bytes) -> Iterator[tuple[Batch, int]]:
+def _split(cargo: Buffer) -> Iterator[tuple[Batch, int]]:
     view, at = memoryview(cargo), 0
     while at < len(view):
         if len(view) - at < HEADER_SIZE:

@@ -34,6 +34,7 @@ from dmq.raft.messages import (
     Vote,
     VoteReply,
 )
+from dmq.storage.files import Buffer
 from dmq.types import Mark, Position, Voter
 
 _U8 = struct.Struct(">B")
@@ -51,15 +52,19 @@ _REPLY = struct.Struct(">iiBB")
 _HELLO = struct.Struct(">i16sqHH")
 
 _HAS_HEARTBEAT, _HAS_TABLE = 1, 2
+_COPY_BYTES_MAX = 16 * 1024
+"""Below this a copy is cheaper than one more part."""
 
 
 class _Writer:
     """Bytes being put together."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("_done", "parts")
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self.parts: list[Buffer] = []
+        self._done: list[Buffer] = []
+        """What came before `parts`: joined, or large."""
 
     def put(self, form: struct.Struct, *values: Any) -> None:
         self.parts.append(form.pack(*values))
@@ -72,9 +77,19 @@ class _Writer:
         for node, directory in mark.voters:
             self.put(_VOTER, node, directory.bytes)
 
-    def blob(self, data: bytes) -> None:
+    def blob(self, data: Buffer) -> None:
         self.put(_U32, len(data))
-        self.parts.append(data)
+        if len(data) < _COPY_BYTES_MAX:
+            self.parts.append(data)
+        else:
+            self._done += (b"".join(self.parts), data)
+            self.parts = []
+
+    def finish(self) -> list[Buffer]:
+        """All of it, in order."""
+        if self.parts:
+            self._done.append(b"".join(self.parts))
+        return self._done
 
     def claims(self, claims: tuple[Claim, ...]) -> None:
         self.put(_U32, len(claims))
@@ -88,7 +103,7 @@ class _Reader:
 
     __slots__ = ("at", "data")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Buffer) -> None:
         self.data = data
         self.at = 0
 
@@ -122,7 +137,7 @@ class _Reader:
         topic_id, partition = self.take(_KEY)
         return GroupKey(UUID(bytes=topic_id), partition)
 
-    def blob(self) -> bytes:
+    def blob(self) -> Buffer:
         length = self.one(_U32)
         if length > len(self.data) - self.at:
             raise ProtocolError(
@@ -270,6 +285,11 @@ _CARGO = (5, 11)
 
 
 def encode(frame: Frame) -> bytes:
+    return b"".join(encode_parts(frame))
+
+
+def encode_parts(frame: Frame) -> list[Buffer]:
+    """The same in parts, without a copy of large ones: they must not change until they are sent."""
     w = _Writer()
     beat, table = frame.heartbeat, frame.table
     w.put(_U8, (beat is not None) * _HAS_HEARTBEAT | (table is not None) * _HAS_TABLE)
@@ -289,10 +309,10 @@ def encode(frame: Frame) -> bytes:
         put(w, message)
         if kind in _CARGO:
             w.blob(cargo)
-    return b"".join(w.parts)
+    return w.finish()
 
 
-def decode(data: bytes) -> Frame:
+def decode(data: Buffer) -> Frame:
     """Raises ProtocolError."""
     r = _Reader(data)
     try:
@@ -339,12 +359,12 @@ def encode_hello(hello: Hello) -> bytes:
     return b"".join(w.parts)
 
 
-def decode_hello(data: bytes) -> Hello:
+def decode_hello(data: Buffer) -> Hello:
     """Raises ProtocolError. More bytes may follow: a later version's."""
     r = _Reader(data)
     try:
         node, directory, incarnation, low, high = r.take(_HELLO)
-        cluster_id = r.blob().decode()
+        cluster_id = bytes(r.blob()).decode()
     except (struct.error, UnicodeDecodeError) as error:
         raise ProtocolError(f"no hello: {error}") from error
     return Hello(cluster_id, Voter(node, UUID(bytes=directory)), incarnation, low, high)

@@ -27,6 +27,7 @@ from dmq.raft.messages import Append, Envelope, Message
 from dmq.raft.quorum import NOTHING
 from dmq.raft.settings import Dice, RaftSettings
 from dmq.raft.writes import AddMark, CutTo, ResetTo, SetHard, Take, Trim, Write
+from dmq.storage.files import Buffer
 from dmq.storage.items import Damage
 from dmq.storage.log import Log, LogSettings
 from dmq.storage.reading import segment_at
@@ -325,7 +326,7 @@ class Driven:
         self._perform(now)
         return envelopes
 
-    def step(self, sender: Voter, session: int, message: Message, data: bytes, now: int) -> None:
+    def step(self, sender: Voter, session: int, message: Message, data: Buffer, now: int) -> None:
         """A message came. Raises ProtocolError if its bytes are not what it says."""
         batches: list[cargo.Batch] = []
         is_unable = False

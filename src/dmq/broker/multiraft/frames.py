@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from dmq.raft.messages import Message
+from dmq.storage.files import Buffer
 from dmq.types import Position, Voter
 
 
@@ -95,7 +96,7 @@ class GroupMessage(NamedTuple):
 
     key: GroupKey
     message: Message | RangeRequest | RangeReply
-    cargo: bytes = b""
+    cargo: Buffer = b""
     """Whole batches: of an append, or of a reply with a range."""
     tag: int = 0
     """A leader's number for this stay of a follower in the group, given back with its answers: what

@@ -36,7 +36,7 @@ from dmq.broker.multiraft.replica import Replica
 from dmq.broker.multiraft.sending import Sender
 from dmq.errors import KafkaError, ProtocolError, StorageError
 from dmq.records import read_header
-from dmq.storage.files import is_unreadable
+from dmq.storage.files import Buffer, is_unreadable
 from dmq.storage.log import Log
 from dmq.storage.store import Store
 from dmq.types import Position, Voter
@@ -251,7 +251,7 @@ class Repairs:
 
     # ---- taking
 
-    def take(self, replica: Replica, peer: Voter, reply: RangeReply, data: bytes) -> bool:
+    def take(self, replica: Replica, peer: Voter, reply: RangeReply, data: Buffer) -> bool:
         """Bytes came; whether the log is whole again. Raises ProtocolError."""
         found = self._ranges.get(replica)
         if found is None or reply.start != found.offset or peer != found.asked:
@@ -301,7 +301,7 @@ class Repairs:
         if found.byte >= found.segment.size:
             self._ranges[replica] = None  # There are no more bytes that could be bad.
 
-    def _check(self, replica: Replica, found: BadRange, reply: RangeReply, data: bytes) -> None:
+    def _check(self, replica: Replica, found: BadRange, reply: RangeReply, data: Buffer) -> None:
         """Raises ProtocolError."""
         at, marks = found.offset, replica.log.marks
         for batch, epoch in cargo.split(data):

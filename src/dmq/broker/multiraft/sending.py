@@ -4,8 +4,8 @@
     bulk      appends with their record bytes, in pieces, until the frame or the peer's window is full
 
 What does not fit waits for the next pass, in its order: groups take turns. A message that was made in
-another session than the present one is dropped here. Record bytes come from the log's files, where
-they are as soon as a turn has begun. Called by node.py.
+another session than the present one is dropped here. Record bytes come from the turn that wrote
+them, else from the log's files, where they are as soon as a turn has begun. Called by node.py.
 """
 
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from dmq.broker.multiraft.replica import Replica
 from dmq.errors import StorageError
 from dmq.raft.leader import Want
 from dmq.raft.messages import Append, Envelope
+from dmq.storage.files import Buffer
 from dmq.types import Position, Voter
 
 SMALL_BYTES = 128
@@ -45,6 +46,9 @@ class SendSettings:
     flying_bytes: int = 8 * 1024 * 1024
     """Record bytes sent to one peer and not answered. Too low: a fast link idles; too high:
     memory on both sides when the peer's disk is slow."""
+
+
+_NOTHING: Buffer = b""
 
 
 class _Draft:
@@ -101,7 +105,7 @@ class Sender:
             draft.messages.append(GroupMessage(replica.key, envelope.message, b"", tag))
 
     def post_range(
-        self, key: GroupKey, link: Link, message: RangeRequest | RangeReply, data: bytes = b""
+        self, key: GroupKey, link: Link, message: RangeRequest | RangeReply, data: Buffer = b""
     ) -> None:
         draft = self._draft(self._bulk, link)
         draft.messages.append(GroupMessage(key, message, data))
@@ -161,7 +165,7 @@ class Sender:
         draft = self._draft(self._bulk, link)
         if draft.size >= settings.frame_bytes:
             return False
-        stop, data = want.start, b""
+        stop, data = want.start, _NOTHING
         if want.stop > want.start:
             _ground(replica, link, want.start)
             if link.flying_bytes >= settings.flying_bytes:
@@ -188,7 +192,8 @@ class Sender:
         known = replica.piece
         if known is not None and known[:2] == (want.start, want.stop):
             return known[2]
-        piece = cargo.read_piece(replica.log, want.start, want.stop, self._settings.piece_bytes)
+        place = replica.log, want.start, want.stop, self._settings.piece_bytes
+        piece = cargo.fresh_piece(*place) or cargo.read_piece(*place)
         if piece.stop > want.start:  # Else they are not in the file yet: look again.
             replica.piece = (want.start, want.stop, piece)
         return piece

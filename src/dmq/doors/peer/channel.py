@@ -17,6 +17,8 @@ from dmq.errors import ProtocolError
 
 READS_PER_EVENT = 8
 """Receive calls per readable event, so that control is never far behind bulk."""
+FRAME_BYTES_USUAL = 4 * 1024 * 1024
+"""A frame between brokers has a megabyte and the rest of a batch."""
 CLOSED = "closed the connection"
 
 
@@ -78,6 +80,7 @@ class Channel:
     def take_larger(self, bytes_max: int) -> None:
         """The other end has said who it is: its messages may have more bytes."""
         self._reader.bytes_max = bytes_max
+        self._reader.trusted_bytes = min(bytes_max, FRAME_BYTES_USUAL)
 
     def resume(self) -> None:
         if not self._is_reading and not self.is_closed:
@@ -121,7 +124,7 @@ class Channel:
         """Ever given to the system."""
         return self.queued_bytes - self._outbox.unsent_bytes
 
-    def send(self, *parts: bytes | memoryview) -> None:
+    def send(self, *parts: bytes | bytearray | memoryview) -> None:
         """Messages, or the parts of one, in order. What is said in one pass leaves in one call."""
         if self.is_closed:
             return

@@ -93,13 +93,14 @@ class Session:
     # ---- out
 
     def send_frame(self, frame: Frame, *, is_bulk: bool) -> None:
-        data = codec.encode(frame)
+        parts = codec.encode_parts(frame)
+        size = sum(map(len, parts))
         channel = self.bulk if is_bulk else self.control
         bound = BULK_UNSENT_BYTES_MAX if is_bulk else CONTROL_UNSENT_BYTES_MAX
-        if channel.unsent_bytes + len(data) > bound and channel.unsent_bytes:
+        if channel.unsent_bytes + size > bound and channel.unsent_bytes:
             self._end_soon(f"leaves {channel.unsent_bytes} bytes unread")
         if not self._is_ending:
-            channel.send(messages.head(Kind.FRAME, len(data)), data)
+            channel.send(messages.head(Kind.FRAME, size), *parts)
 
     def call(self, verb: str, body: bytes, timeout_ms: int) -> Answer[bytes]:
         return self._asking.ask(self._channel_for(len(body)), verb, body, timeout_ms)
@@ -121,7 +122,7 @@ class Session:
     def received(self, channel: Channel, kind: Kind, body: memoryview) -> None:
         if kind is Kind.FRAME:
             # The records in it stay where they were received: views of the message.
-            frame = codec.decode(body)  # type: ignore[arg-type]
+            frame = codec.decode(body)
             self._events.receive(self.peer, self.number, frame)
         elif kind is Kind.CALL:
             self._serving.call(body)

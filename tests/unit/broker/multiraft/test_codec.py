@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmq.broker.multiraft.codec import decode, decode_hello, encode, encode_hello
+from dmq.broker.multiraft.codec import (
+    decode,
+    decode_hello,
+    encode,
+    encode_hello,
+    encode_parts,
+)
 from dmq.broker.multiraft.frames import (
     Claim,
     Digest,
@@ -142,3 +148,16 @@ def test_a_frame_with_a_flipped_bit_is_a_frame_or_refused(
         decode(bytes(raw))
     except ProtocolError:
         return
+
+
+def test_large_cargo_is_referred_to_and_small_parts_are_joined() -> None:
+    key, reply = GroupKey(UUID(int=7), 3), RangeReply(1, 2, 3)
+    cargo = [bytes([n]) * size for n, size in enumerate((10, 100_000, 20, 200_000))]
+    frame = Frame(messages=tuple(GroupMessage(key, reply, memoryview(data)) for data in cargo))
+    parts = encode_parts(frame)
+    assert [len(part) for part in parts if len(part) > 1000] == [100_000, 200_000]
+    assert len(parts) == 4
+    assert memoryview(parts[1]).obj is cargo[1], "not copied"
+    found = decode(b"".join(parts))
+    assert [bytes(message.cargo) for message in found.messages] == cargo
+    assert encode(found) == b"".join(parts)
