@@ -313,7 +313,9 @@ class Broker(Process):
         """All of it, while the rest of the directory stays: that is noticed, too."""
         for name in self.disk.list(journal.DIRECTORY):
             self.disk.unlink(f"{journal.DIRECTORY}/{name}")
+        self.disk.is_sync_failing, fails = False, self.disk.is_sync_failing
         self.disk.sync_dir(journal.DIRECTORY)
+        self.disk.is_sync_failing = fails
         self._forget_promises()
 
     def _forget_promises(self) -> None:

@@ -31,6 +31,7 @@ MUST_REACH = (
     "digest mismatch",
     "end of a log not told",
     "journal file with an old tail",
+    "journal gone",
     "latest told",
     "leadership lost under a read",
     "learner promoted",
