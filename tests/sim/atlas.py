@@ -46,6 +46,20 @@ class Atlas:
                         return False
         return True
 
+    def has_all_names(self, broker: "Broker") -> bool:
+        """Whether no voter of the groups that this broker is in has lost its name."""
+        world = self._world
+        groups = [
+            voters for topic in world.metadata.live for voters in topic.facts.configurations()
+        ]
+        return not any(
+            world.metadata.directories.get(voter.node) != voter.directory
+            or world.brokers[voter.node].will_be_renamed
+            for voters in groups
+            if broker.me in voters
+            for voter in voters
+        )
+
     def has_quorum(self, facts: GroupFacts, inside: set[int]) -> bool:
         """Whether these brokers, well as they are, can elect and commit in every configuration."""
         for voters in facts.configurations():

@@ -127,8 +127,11 @@ class Injector:
         return True
 
     def _may_cut_power(self, broker: "Broker") -> bool:
-        """Async groups mostly lose a minority at a time, so that something is left to check."""
-        return self.rng.random() < 0.05 or self.world.atlas.may_spoil(broker, async_only=True)
+        """Async groups mostly lose a minority at a time, so that something is left to check; more only if
+        all can vote in the end, else an operator is wanted, and there is none."""
+        atlas = self.world.atlas
+        is_bold = self.rng.random() < 0.05 and atlas.has_all_names(broker)
+        return is_bold or atlas.may_spoil(broker, async_only=True)
 
     def kill(self) -> bool:
         broker = self._any_up()
