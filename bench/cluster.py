@@ -285,6 +285,7 @@ def _produce(bootstrap: str, topic: str, given: argparse.Namespace) -> dict[str,
         "partitions": given.partitions,
         "size": given.size,
         "seconds": given.seconds,
+        "touch_gb": given.touch_gb,
     }
     done = subprocess.run(
         [sys.executable, "-m", "bench.loads.produce", json.dumps(args)],
@@ -386,6 +387,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2, help="rounds before, not counted")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
+    parser.add_argument(
+        "--touch-gb",
+        type=float,
+        default=0.0,
+        help="memory touched right before each load: on a virtual machine the first touch is slow",
+    )
     parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--idle-partitions", type=int, default=1000)

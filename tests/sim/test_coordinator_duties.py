@@ -4,8 +4,11 @@ Every scenario ends with `settle`: all faults over, nothing open, all that was t
 of the simulator watch throughout; what is asserted here is what they can't know.
 """
 
+from collections.abc import Callable
+
 import pytest
 from sim.checkers import BrokenPromiseError
+from sim.coordination.mutants import MUTANTS
 from sim.coordination.stage import TIMEOUT_MS, CoordinatorStage, Request
 from sim.mutants import READS_AT_ONCE, broken
 
@@ -210,3 +213,82 @@ def test_a_coordinator_that_was_cut_off_tells_no_old_offset() -> None:
 def test_a_coordinator_that_tells_an_old_offset_would_be_noticed() -> None:
     with broken(READS_AT_ONCE), pytest.raises(BrokenPromiseError, match="never go back"):
         cut_off_coordinator()
+
+
+def test_a_duplicate_waits_like_its_original_and_is_known_to_the_next_leader() -> None:
+    """Else it would be acknowledged before the original is, and written twice by whoever leads next."""
+    stage = CoordinatorStage()
+    txn = stage.begin()
+    stage.write(txn, stage.topic)
+    leader = stage.leader(stage.topic)
+    stage.isolate(leader)
+    original = stage.send(txn, stage.topic, 1)
+    (number,) = [n for n in txn.batches if n != min(txn.batches)]
+    again = stage.send_again(txn, stage.topic, 1, number)
+    stage.run(200)
+    assert (original.reply, again.reply) == (None, None)
+    stage.world.network.heal_all([*stage.world.brokers])
+    stage.until(lambda: original.reply is not None and again.reply is not None)
+    assert original.reply is not None
+    assert original.reply.is_good
+    assert again.reply == original.reply
+    stage.move(stage.topic)
+    late = stage.send_again(txn, stage.topic, 1, number)
+    stage.until(lambda: late.reply is not None)
+    assert late.reply == original.reply
+    stage.ended(txn)
+    stage.run(300)
+    assert stage.read(stage.topic) == [*txn.batches]
+    stage.settle()
+
+
+def test_what_follows_a_batch_that_the_disk_refused_is_refused_until_that_one_is_there() -> None:
+    stage = CoordinatorStage()
+    txn = stage.begin()
+    stage.write(txn, stage.topic)
+    leader = stage.leader(stage.topic)
+    leader.disk.capacity = leader.disk.used_bytes()
+    refused = stage.send(txn, stage.topic, 1)
+    number = max(txn.batches)
+    stage.until(lambda: refused.reply is not None)
+    leader.disk.capacity = None
+    following = stage.send(txn, stage.topic, 2)
+    after = max(txn.batches)
+    stage.until(lambda: following.reply is not None)
+    assert refused.reply is not None
+    assert following.reply is not None
+    assert not refused.reply.is_good
+    assert not following.reply.is_good
+    for sequence, missing in ((1, number), (2, after)):
+        sent = [stage.send_again(txn, stage.topic, sequence, missing)]
+
+        def is_taken(
+            sent: list[Request] = sent, place: tuple[int, int] = (sequence, missing)
+        ) -> bool:
+            if sent[-1].reply is not None and not sent[-1].reply.is_good:
+                sent.append(stage.send_again(txn, stage.topic, *place))
+            return sent[-1].reply is not None and sent[-1].reply.is_good
+
+        stage.until(is_taken)
+    stage.ended(txn)
+    stage.run(300)
+    assert stage.read(stage.topic) == [*txn.batches]
+    stage.settle()
+
+
+@pytest.mark.parametrize(
+    ("name", "duty"),
+    [
+        (
+            "duplicates_are_unknown",
+            test_a_duplicate_waits_like_its_original_and_is_known_to_the_next_leader,
+        ),
+        (
+            "sequences_are_not_checked",
+            test_what_follows_a_batch_that_the_disk_refused_is_refused_until_that_one_is_there,
+        ),
+    ],
+)
+def test_producers_that_are_not_known_would_be_noticed(name: str, duty: Callable[[], None]) -> None:
+    with broken(MUTANTS[name].patches), pytest.raises((BrokenPromiseError, AssertionError)):
+        duty()

@@ -156,6 +156,10 @@ class CoordinatorStage:
     def send(self, txn: Txn, topic: Topic, sequence: int = 0) -> Request:
         number = self.world.next_number()
         self.world.chronicle.sent(txn, topic, number)
+        return self.send_again(txn, topic, sequence, number)
+
+    def send_again(self, txn: Txn, topic: Topic, sequence: int, number: int) -> Request:
+        """The batch with this number and sequence, whether or not it was sent before."""
         stamp = Stamp(txn.producer_id, txn.epoch, sequence, True, False)
         return self.ask(
             self.leader(topic),
