@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from compat.eventually import eventually
+from kafka import KafkaAdminClient, TopicPartition
+from kafka import errors as Errors  # noqa: N812  as its documentation writes it
 
 from dmq.cli.app import run
 from dmq.cli.exits import Exit
@@ -140,6 +142,31 @@ def test_leaders_go_where_they_are_wanted(cli: Cli) -> None:
     assert cli.leaders(topic)[1] == wanted
     assert cli.json("cluster", "elect", "--preferred", f"{topic}:1") == {"elections": []}
     fill(cli, topic)
+    assert is_whole(cli, topic)
+
+
+def test_another_client_moves_a_partition_and_elects_its_leader(cluster: Cluster, cli: Cli) -> None:
+    topic = new_topic(cli, "-p", "1", "-r", "2")
+    fill(cli, topic)
+    before, place = cli.replicas(topic)[0], TopicPartition(topic, 0)
+    (spare,) = {1, 2, 3} - {*before}
+    wanted = [spare, before[0]]
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        refused = admin.alter_partition_reassignments({place: [1, 99]})
+        assert refused[place] is Errors.for_code(39), "invalid replica assignment"
+        idle = admin.alter_partition_reassignments({place: None})
+        assert idle[place] is Errors.for_code(85), "no reassignment in progress"
+        assert admin.alter_partition_reassignments({place: wanted}) == {place: None}
+        eventually(lambda: not admin.list_partition_reassignments([place]), "it has moved")
+        assert cli.replicas(topic) == [wanted]
+        cluster.wait_ready(in_sync=True)
+        admin.elect_leaders(0, [place])
+        eventually(lambda: cli.leaders(topic) == [spare], "the preferred one leads")
+        quorum = admin.describe_metadata_quorum()["topics"][0]["partitions"][0]
+        assert {voter["replica_id"] for voter in quorum["current_voters"]} == {1, 2, 3}
+    finally:
+        admin.close()
     assert is_whole(cli, topic)
 
 

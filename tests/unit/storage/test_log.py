@@ -536,3 +536,13 @@ def test_a_slice_outlives_the_pool_of_open_files(tmp_path: Path) -> None:
     for log, part in zip(logs, parts, strict=True):
         assert read_header(part.pread()).max_timestamp == log.partition
         assert offsets(log) == [0, 1]
+
+
+def test_the_files_of_a_log_come_with_its_first_record() -> None:
+    disk = make_disk()
+    store = open_store(disk)
+    logs = [make_log(store, partition=n) for n in range(5)]
+    turn(store)
+    assert disk.list("logs") == []
+    fill(store, logs[3], 1)
+    assert disk.list("logs") == [str(logs[3].uid)]
