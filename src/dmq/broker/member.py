@@ -9,6 +9,7 @@ from typing import NoReturn
 from dmq.broker.answer import Answer
 from dmq.broker.forwarding import Forwarding
 from dmq.broker.host import MachineHost
+from dmq.broker.multiraft.handing import best_heir
 from dmq.broker.peers import Address
 from dmq.broker.service import Service
 from dmq.errors import ErrorCode, KafkaError, ProtocolError
@@ -76,7 +77,7 @@ class ThisMember:
                 f"broker {self.node_id} is up, and nobody else can lead the cluster's metadata: choose "
                 "another --node-id, or leave it out; to replace that broker, stop it first",
             )
-        replica.transfer(heirs[0], now)
+        replica.transfer(best_heir(replica, heirs, now), now)
         raise KafkaError(
             ErrorCode.NOT_CONTROLLER,
             f"broker {self.node_id}, which has this number, hands the cluster's metadata over first",

@@ -74,6 +74,7 @@ class ProducerBook:
         "_catching_up",
         "_expiration_ms",
         "_is_writing",
+        "_last_error",
         "_load",
         "_place",
         "_refusals",
@@ -99,6 +100,8 @@ class ProducerBook:
         self._load: Load | None = None
         """On the way to a leadership."""
         self._catching_up: Load | None = None
+        self._last_error: Exception | None = None
+        """Why something could not be read."""
         """On the way to a follower's snapshot."""
         self._along: ReadingAlong | None = None
         """What readers ask a follower; None: nobody does."""
@@ -308,6 +311,7 @@ class ProducerBook:
 
     def _warn(self, load: Load, error: Exception, seen: Sight) -> None:
         log.warning("who wrote to %r can't be read, and is read again: %s", self._replica, error)
+        self._last_error = error
         if isinstance(error, RotError) and load in (self._load, self._catching_up):
             self._replica.found_rot(error, seen)
 
@@ -403,8 +407,7 @@ class ProducerBook:
             step = load.next_step()
         except (DmqError, OSError) as error:
             log.warning("producers of %r can't be kept: %s", self._replica, error)
-            self._stop_catching_up()
-            self._replica.keep_files(None)
+            self._give_up_catching_up(error)
             return
         if step is not None:
             self._do_aside(load, step, partial(self._caught_up, snapshots))
@@ -423,11 +426,17 @@ class ProducerBook:
         if self._catching_up is not load:
             return  # We lead now, or the log was replaced.
         if not found:
-            self._stop_catching_up()
-            self._replica.keep_files(None)
+            self._give_up_catching_up(self._last_error)
             return
         load.take(found[0])
         self._go_on_catching_up(snapshots)
+
+    def _give_up_catching_up(self, error: Exception | None) -> None:
+        """The next look begins anew. What a process without descriptors could not read stays for that:
+        nothing else tells of those who wrote there."""
+        self._stop_catching_up()
+        if not isinstance(error, OSError):
+            self._replica.keep_files(None)
 
     def _save(self, snapshots: Snapshots, state: ProducerState, position: Position) -> None:
         source = self._replica.log

@@ -41,8 +41,8 @@ NOT_SETTINGS = (
 _UP_JOURNAL = {"journal.max.bytes": 64 << 20, "journal.file.bytes": 16 << 20}
 """A person's broker reserves less of the disk than a service does."""
 _OWN_FILES = (
-    *("journal", "lock", "logs", "meta", "meta.new", "producers", "quarantine"),
-    "lost+found",
+    *("clean-points", "journal", "lock", "logs", "meta", "meta.new", "producers", "quarantine"),
+    *("lost+found", "sync-failed"),
 )
 """In a folder that a broker began to use, or a disk's own."""
 _DATA_NAMES = ("log.dirs", "log.dir", "data.dir")

@@ -84,6 +84,7 @@ def _recover(files: Files, sizes: Sizes, directory: Meta, accept_rotten: bool) -
     replay = read_journal(files, salt)
     report = replay.report
     if has_lost_all(directory, report):
+        report.is_new = False
         report.rotten = "not one record of it is there, and this directory was a broker's"
     if report.rotten is not None and not accept_rotten:
         raise CorruptError(_refusal(report.rotten, directory))

@@ -124,7 +124,7 @@ def test_a_cluster_is_not_founded_among_files_of_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "_run", lambda config, options: 0)
-    for name in (".hidden", "lost+found", "lock"):
+    for name in (".hidden", "lost+found", "lock", "sync-failed", "clean-points"):
         (tmp_path / name).touch()
     options: fast.Options = {"bootstrap": True, "data": str(tmp_path)}
     assert start.serve(options) == Exit.OK

@@ -143,7 +143,15 @@ def fresh_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece | None
     if at == first or log.damage:
         return None
     parts = [batch.data for batch in fresh[first:at]]
-    return Piece(end, parts[0] if len(parts) == 1 else b"".join(parts))
+    if len(parts) == 1 and size >= _backing(parts[0]) // 2:
+        return Piece(end, parts[0])
+    return Piece(end, b"".join(parts))
+
+
+def _backing(data: Buffer) -> int:
+    """How many bytes of memory stay as long as somebody has these: all of the request that they are
+    of. Those who count what is on its way count these only."""
+    return memoryview(data.obj).nbytes if isinstance(data, memoryview) else len(data)
 
 
 def _is_beyond(log: Log, start: int, stop: int) -> bool:

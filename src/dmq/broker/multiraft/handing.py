@@ -159,7 +159,7 @@ class Farewell:
             if replica.is_leader and heirs:
                 self._given[replica] = None
                 if replica.core.can_append:
-                    replica.transfer(_best(replica, heirs, now), now)
+                    replica.transfer(best_heir(replica, heirs, now), now)
         return sum(not _is_elsewhere(r) and bool(self._heirs(r)) for r in self._given)
 
     def _heirs(self, replica: Replica) -> list[Voter]:
@@ -172,7 +172,7 @@ class Farewell:
         ]
 
 
-def _best(replica: Replica, heirs: list[Voter], now: int) -> Voter:
+def best_heir(replica: Replica, heirs: list[Voter], now: int) -> Voter:
     """One that did not fail lately, and of those who has most; one that failed if there is no other:
     what it lacked, it may have now."""
     core, matches = replica.core, replica.core.matches()

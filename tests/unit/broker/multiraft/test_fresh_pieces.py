@@ -7,6 +7,7 @@ from unit.broker.multiraft.test_repair import read_all
 from unit.broker.multiraft.wiring import SMALL, World, produce, values
 
 from dmq.broker.multiraft import cargo
+from dmq.records import Record, build_batch
 from dmq.storage.log import Log
 
 
@@ -84,3 +85,20 @@ def test_it_ends_where_it_should(start: int, stop: int, bytes_max: int, expected
     assert (-1 if piece is None else piece.stop) == expected
     log.readable_end = 0
     assert cargo.fresh_piece(log, start, stop, bytes_max) is None
+
+
+def test_a_small_part_of_a_large_request_does_not_keep_all_of_it_in_memory() -> None:
+    world = World(1)
+    leader = world.elected(SMALL)
+    batch = bytes(build_batch([Record(0, world.now, b"k", b"v" * 200)]))
+    for data, is_copied in ((bytearray(batch + bytes(10 * len(batch))), True), (batch, False)):
+        request = bytearray(data)
+        start = leader.replica.log_end_offset
+        leader.replica.produce(memoryview(request)[: len(batch)], now=world.now)
+        assert leader.begin()
+        leader.replica.log.readable_end = start + 1
+        piece = cargo.fresh_piece(leader.replica.log, start, start + 1, 1 << 20)
+        assert piece is not None
+        assert bytes(piece.data) == bytes(request[: len(batch)])
+        assert (memoryview(piece.data).obj is not request) == is_copied
+        leader.end()

@@ -408,6 +408,33 @@ def test_a_snapshot_is_given_up_only_if_its_bytes_are_gone(
         assert isinstance(verdict(books, new, 11), Duplicate)
 
 
+@pytest.mark.parametrize("code", [None, errno.EMFILE])
+def test_a_follower_keeps_what_it_could_not_read_for_its_next_look(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    old = world.elected()
+    books = Books(world)
+    for sequence in range(12):
+        books.append(old, sequence)
+    books.keep()
+    for sequence in range(12):
+        books.append(old, sequence, producer_id=8)
+
+    def refused(files: ProducerFiles, uid: int, offset: int) -> bytes:
+        raise OSError(code, "not now")
+
+    with monkeypatch.context() as patch:
+        if code is not None:
+            patch.setattr(ProducerFiles, "read", refused)
+        books.trim(old, 20)
+    world.pass_time(100)
+    books.keep()
+    world.pass_time(200)
+    new = books.after(old)
+    books.of[new.number].moved()
+    assert isinstance(verdict(books, new, 11), Duplicate)
+
+
 def test_batches_behind_those_that_came_while_the_log_was_read_are_refused_alike(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
