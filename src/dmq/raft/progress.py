@@ -199,8 +199,9 @@ class Progress:
         return self.caught_up_at is not None and now - self.caught_up_at <= lag_ms
 
     def measure_round(self, end: Position, now: int, turn_ms: int) -> None:
-        """A learner's rounds (Raft thesis 4.2.1): how long it takes to reach what the end was."""
-        if self.match < self.round_goal:
+        """A learner's rounds (Raft thesis 4.2.1): how long it takes to reach what the end was, or is, if
+        the disk refused some of that."""
+        if self.match < min(self.round_goal, end):
             if now - self.round_began > turn_ms:
                 self.at_end_since = None
             return

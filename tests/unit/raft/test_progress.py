@@ -128,6 +128,16 @@ def test_one_slow_round_begins_the_count_anew() -> None:
     assert not progress.is_ready_to_vote(1101, promote_ms=1000)
 
 
+def test_a_round_ends_where_the_log_ends_if_the_disk_refused_the_rest() -> None:
+    """Nothing more may be written: nobody would ever get to what never was."""
+    progress = replicating()
+    progress.measure_round(P(1, 0, 20), 0, turn_ms=100)
+    progress.measure_round(P(1, 0, 20), 200, turn_ms=100)
+    assert not progress.is_ready_to_vote(5000, promote_ms=1000)
+    progress.measure_round(START, 300, turn_ms=100)
+    assert progress.is_ready_to_vote(1300, promote_ms=1000)
+
+
 def test_a_learner_without_our_beginning_is_not_at_the_end() -> None:
     progress = replicating()
     progress.measure_round(START, 0, turn_ms=100)
