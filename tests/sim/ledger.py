@@ -103,6 +103,10 @@ class GroupFacts:
     def configurations(self) -> list[tuple[Voter, ...]]:
         """Sets of voters that may be in force: of the newest committed mark and of all above it."""
         newest = max(self.marks, default=(-1, -1))
+        there = max(
+            (mark[:2] for marks in self.marks_of.values() for mark in marks), default=newest
+        )
+        newest = min(newest, there)  # What all voters of an async group lost is in force nowhere.
         found: dict[tuple[Voter, ...], None] = {}
         if newest < (1, 0):
             found[self.first_voters] = None  # Some may not even know yet that they are voters.
