@@ -356,7 +356,7 @@ def encode_hello(hello: Hello) -> bytes:
     )  # fmt: skip
     w.blob(hello.cluster_id.encode())
     w.put(_U16, 0)  # Reserved, and part of version 1.
-    return b"".join(w.parts)
+    return b"".join(w.finish())
 
 
 def decode_hello(data: Buffer) -> Hello:
