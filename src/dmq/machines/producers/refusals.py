@@ -16,8 +16,9 @@ from dmq.machines.producers.entries import is_before
 
 REFUSALS_MAX = 10_000
 """At the limit the oldest goes: its producer is told by its next sequence."""
-BEHIND_MAX = 5
-"""As many as clients have in flight; then the first one should have come again."""
+BEHIND_MAX = 10
+"""Twice as many as clients have in flight: what was sent over a connection that is gone may come late,
+among those that were sent again. Then the first one should have come again."""
 
 
 class _Refused:
