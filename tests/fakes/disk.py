@@ -173,8 +173,9 @@ class FakeFile:
             raise OSError(errno.EIO, "the disk gives nothing back", self.name)
         return bytes(self.inode.now[position : position + length])
 
-    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
+    def write_at(self, position: int, parts: Sequence[Buffer], *, is_cached: bool = True) -> None:
         self._disk.tick()
+        self._disk.uncached_writes += not is_cached
         data = b"".join(parts)
         room = self._disk.room(self.inode, position + len(data))
         if room < len(data):
@@ -243,6 +244,7 @@ class FakeDisk:
         """Operations until the crash."""
         self.capacity: int | None = None
         self.is_sync_failing = False
+        self.uncached_writes = 0
         self.sync_count = 0
         self._is_locked = False
         self._boot = UUID(int=rng.getrandbits(128) | 1)

@@ -420,6 +420,8 @@ def _store_settings(file_bytes: int) -> StoreSettings:
         journal_file_bytes=file_bytes,
         turn_bytes_max=1000,
         late_bytes_min=150,
+        uncached_bytes_min=150,
+        fresh_bytes_max=3000,
         open_files_max=8,
         reserve_bytes=0,
         quarantine_ms=300,

@@ -5,6 +5,7 @@ event, with `python -m tests.sim --seed SEED`.
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,10 @@ from sim.outcome import run_seed
 from sim.short_form import check_same_story, check_seeds, known_seeds
 from sim.swarm import draw
 from sim.world import World
+
+from dmq.broker.multiraft import cargo
+from dmq.errors import StorageError
+from dmq.storage.log import Log
 
 KIND = "replicas"
 SEEDS = 300
@@ -66,6 +71,27 @@ def test_frames_that_travel_as_bytes_make_no_difference(seed: int) -> None:
     assert len(sent) > 300
     assert worlds[0].clock.events == worlds[1].clock.events
     assert worlds[0].reached == worlds[1].reached
+
+
+@pytest.mark.timeout(300)
+def test_what_is_sent_out_of_memory_is_what_the_files_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fresh_piece, seen = cargo.fresh_piece, [0, 0]
+
+    def both(log: Log, start: int, stop: int, bytes_max: int) -> cargo.Piece | None:
+        piece = fresh_piece(log, start, stop, bytes_max)
+        seen[piece is None] += 1
+        if piece is not None:
+            with suppress(StorageError, OSError):  # Bits may have been flipped there.
+                found = cargo.read_piece(log, start, piece.stop, 1 << 20)
+                assert (found.stop, found.data) == (piece.stop, bytes(piece.data))
+        return piece
+
+    monkeypatch.setattr(cargo, "fresh_piece", both)
+    for seed in range(5000, 5012):
+        assert run_seed(seed).failure is None
+    assert min(seen) > 100, "either way is taken"
 
 
 @pytest.mark.timeout(600)

@@ -164,9 +164,11 @@ class Load:
         if self._held:
             return partial(_read_some, self._held[0], self._held_at)
         self._at = max(self._at, self._replica.log_start_offset)
-        if self._at >= self._end:
-            return None
-        slices = self._replica.log.read(self._at, LOAD_BYTES, self._end, whole_first_batch=True)
+        log = self._replica.log
+        end = min(self._end, log.plain_from)
+        if self._at >= end:
+            return None  # Behind it nobody with an id has written.
+        slices = log.read(self._at, LOAD_BYTES, end, whole_first_batch=True)
         if not slices:
             return None  # Compaction left nothing between here and the end.
         return partial(look_into, slices, self._at)

@@ -27,6 +27,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _FALLOC_KEEP_SIZE = 1
 _SYNC_RANGE_WRITE = 2
 _SYNC_RANGE_WAIT = 1 | 2 | 4
+_RWF_DONTCACHE = 0x80
+"""Linux 6.14; `os` has no name for it yet."""
 
 
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
@@ -77,7 +79,9 @@ class File(Protocol):
 
     def fileno(self) -> int: ...
     def read_at(self, position: int, length: int) -> bytes: ...
-    def write_at(self, position: int, parts: Sequence[Buffer]) -> None: ...
+    def write_at(
+        self, position: int, parts: Sequence[Buffer], *, is_cached: bool = True
+    ) -> None: ...
     def size(self) -> int: ...
     def cut(self, size: int) -> None: ...
     def allocate(self, size: int) -> None: ...
@@ -114,11 +118,12 @@ class Files(Protocol):
 class OsFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd", "name")
+    __slots__ = ("_fd", "_may_drop", "name")
 
     def __init__(self, name: str, fd: int) -> None:
         self.name = name
         self._fd = fd
+        self._may_drop = True
 
     def __del__(self) -> None:
         # By reference count: a slice in flight keeps its file open, whoever lets go of it first.
@@ -142,8 +147,15 @@ class OsFile:
             got += len(piece)
         return b"".join(pieces)
 
-    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
-        """Write all of `parts` one after the other. A failure may leave any prefix behind."""
+    def write_at(self, position: int, parts: Sequence[Buffer], *, is_cached: bool = True) -> None:
+        """Write all of `parts` one after the other. A failure may leave any prefix behind.
+
+        Without `is_cached` the system begins at once to put them on the disk and then lets their
+        pages go, where it can: for bytes that nobody is going to read soon.
+        """
+        if not is_cached and self._may_drop:
+            self._write_dropping(position, parts)
+            return
         if len(parts) == 1:
             if os.pwrite(self._fd, parts[0], position) != len(parts[0]):
                 self._write_rest(position, parts, 0)
@@ -152,6 +164,22 @@ class OsFile:
             some = parts[first : first + IOV_MAX] if len(parts) > IOV_MAX else parts
             length = sum(map(len, some))
             written = os.pwritev(self._fd, some, position)
+            if written != length:
+                self._write_rest(position, some, written)
+            position += length
+
+    def _write_dropping(self, position: int, parts: Sequence[Buffer]) -> None:
+        for first in range(0, len(parts), IOV_MAX):
+            some = parts[first : first + IOV_MAX]
+            try:
+                written = os.pwritev(self._fd, some, position, _RWF_DONTCACHE)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                    raise
+                self._may_drop = False  # An older kernel, or a file system that does not know it.
+                self.write_at(position, parts[first:])
+                return
+            length = sum(map(len, some))
             if written != length:
                 self._write_rest(position, some, written)
             position += length

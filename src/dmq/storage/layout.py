@@ -9,13 +9,14 @@ is a layout with what its caller has said since.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from dmq.errors import FatalStorageError
 from dmq.raft.marks import Marks
 from dmq.storage import compaction_points, items, reading
 from dmq.storage.files import Buffer, File
+from dmq.storage.fresh import Fresh, FreshBatches
 from dmq.storage.index import RELATIVE_OFFSET_MAX
 from dmq.storage.items import BATCH_HEAD_SIZE, BATCH_ITEM, Kind, SegmentState
 from dmq.storage.segment import (
@@ -77,19 +78,13 @@ class Begun:
         return self.marks.position(self.end_offset)
 
 
-class Fresh(NamedTuple):
-    """A batch that is in the file and still in memory."""
-
-    base: int
-    next: int
-    data: Buffer
-
-
 class LayoutHost(Protocol):
     """What a layout needs of its store."""
 
     pool: SegmentFiles
+    fresh: FreshBatches
     late_bytes_min: int
+    uncached_bytes_min: int
 
     def mark_unsynced(self, log: Any, now: int) -> None: ...
 
@@ -132,10 +127,12 @@ class Layout:
         "fresh",
         "gaps",
         "is_async",
+        "is_read_soon",
         "is_recovering",
         "is_swapping",
         "life",
         "partition",
+        "plain_from",
         "readable_end",
         "repair_count",
         "safe_end",
@@ -155,7 +152,11 @@ class Layout:
         self.settings = settings
         self.is_async = state.is_async
         self.fresh: list[Fresh] = []
-        """Batches that the turn under way wrote, in order: whoever sends them on need not read them."""
+        """Batches that are in the files and still in memory, in order."""
+        self.is_read_soon = True
+        """Whether somebody is likely to read what is written now; a follower's bytes nobody does."""
+        self.plain_from = state.end_offset
+        """No batch from here on has a producer with an id: this much is known without a look."""
         self.damage = state.damage
         self.is_recovering = state.is_recovering
         """An async log that may have lost acknowledged records: grants no vote, does not stand.
@@ -244,7 +245,7 @@ class Layout:
             segment.note(position, length, base, last, max_timestamp, interval)
             position += length
         if not is_held:
-            self.fresh += [Fresh(op[3], op[4] + 1, op[1]) for op in run]
+            self._keep_in_memory([Fresh(op[3], op[4] + 1, op[1]) for op in run])
         segment.size = size
         end = self._begun.end_offset = run[-1][4] + 1
         if not self.is_async:
@@ -276,7 +277,7 @@ class Layout:
         self.unsynced[segment] = None
         segment.note(start, length, base, last, max_timestamp, self.settings.index_interval_bytes)
         segment.size = start + length
-        self.fresh.append(Fresh(base, last + 1, data))
+        self._keep_in_memory([Fresh(base, last + 1, data)])
         self._begun.end_offset = last + 1
         if self.is_async:
             self._host.mark_unsynced(self, turn.now)
@@ -287,11 +288,16 @@ class Layout:
         )
         turn.body.add(data)
 
+    def _keep_in_memory(self, batches: list[Fresh]) -> None:
+        """For those who are to be sent them, if there are any."""
+        if self.is_read_soon and len(self._begun.marks.last.voters) > 1:
+            self._host.fresh.add(self, batches)
+
     def _put(self, turn: Turn, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
         """Write the bytes that make the segment this long, now or beside the loop."""
         start = segment.size
         file = self._opened(segment, start)
-        # Who has followers sends them these bytes before its own sync, out of the file.
+        # Who has followers sends them these bytes before its own sync, perhaps out of the file.
         is_alone = len(self._begun.marks.last.voters) == 1
         is_late = is_alone and size - start >= self._host.late_bytes_min
         # What follows late bytes is late too, or a reader would find a hole before it.
@@ -300,8 +306,14 @@ class Layout:
             turn.write_late(file, start, parts)
         else:
             assert not self._is_late
-            file.write_at(start, parts)
+            file.write_at(start, parts, is_cached=self._has_reader(size - start))
             segment.readable = size
+
+    def _has_reader(self, length: int) -> bool:
+        """Whether so many bytes at the end are to stay in the page cache."""
+        # What producers with ids wrote is read again for their next snapshot.
+        is_plain = self.plain_from <= self._begun.end_offset
+        return self.is_read_soon or not is_plain or length < self._host.uncached_bytes_min
 
     def _is_reserved(self, segment: Segment, file: File, size: int) -> bool:
         """Have blocks for this size. Raises OSError if there are none."""
@@ -484,6 +496,7 @@ class Layout:
             self.discard_swap(swap)
             return
         self.swap_count += 1
+        self.fresh.clear()  # Memory has what compaction left out.
         turn.body.add(items.encode_swap(swap))
         at = kept.index(swap.bases[0])
         old = self.segments_list[at : at + len(swap.bases)]

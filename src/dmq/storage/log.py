@@ -245,6 +245,8 @@ class Log(Layout):
         assert base == self._staged_end, (base, self.end)
         assert fields[2] == self.marks.items[-1].epoch, (fields[2], self.end)
         last = base + fields[6]
+        if fields[9] >= 0:
+            self.plain_from = last + 1
         self._ops.append((BATCH, data, size, base, last, fields[8]))
         self._staged_end = last + 1
         self.staged_bytes += size + BATCH_ITEM.size
@@ -398,7 +400,6 @@ class Log(Layout):
         self._is_held = is_held = self._has_cut
         self._has_cut, self._staged_cut = False, None
         self.staged_bytes = 0
-        self.fresh.clear()
         self._rolled = None
         active = self.segments_list[-1]
         readable = active.readable
@@ -473,7 +474,6 @@ class Log(Layout):
 
     def ended(self) -> bool:
         """The turn is durable and its afterwork is done; whether the stable end moved."""
-        self.fresh.clear()
         if self._is_held or self._is_late:
             self._is_held = self._is_late = False
             for segment in self.segments_list:

@@ -19,6 +19,7 @@ from dmq.raft.marks import Marks
 from dmq.storage import distrust, items, journal, meta, recovery
 from dmq.storage.cleaner import Cleaner, FlushJob, Job, Note, collect_all, is_current
 from dmq.storage.files import Files
+from dmq.storage.fresh import FreshBatches
 from dmq.storage.items import OWN_TIME, SegmentState
 from dmq.storage.journal import FLAG_CLOSE, FLAG_OPEN, Journal
 from dmq.storage.log import Log, LogSettings, SwapJob
@@ -49,6 +50,13 @@ class StoreSettings:
     late_bytes_min: int = 64 * 1024
     """From so many bytes on a segment is written beside the loop. Too low: two threads hand each
     other the interpreter for little; too high: the loop waits for memory to be found."""
+    uncached_bytes_min: int = 256 * 1024
+    """From so many bytes on a follower lets the page cache go of what it wrote. Too low: each such write
+    is one of the disk's, and its last page is written again with the next; too high: on memory that the
+    kernel has to find anew each byte costs as much as all else that is done to it."""
+    fresh_bytes_max: int = 16 * 1024 * 1024
+    """What leaders keep in memory for their followers. Too low: what is sent a moment later is read from
+    the file, and checked again; too high: memory that has what the page cache has."""
     open_files_max: int = 2000
     """Segments kept open. Too low: reopening at every write; too high: the process' limit."""
     reserve_bytes: int = 256 * 1024 * 1024
@@ -88,6 +96,8 @@ class Store:
         self._salvaging: dict[Log, Callable[[OSError], None]] = {}
         self._turn_bytes_max = settings.turn_bytes_max
         self.late_bytes_min = settings.late_bytes_min
+        self.uncached_bytes_min = settings.uncached_bytes_min
+        self.fresh = FreshBatches(settings.fresh_bytes_max)
 
     @classmethod
     def open(
@@ -371,8 +381,6 @@ class Store:
             self._note_facts(turn)
         for work in turn.after:
             work()
-        for log in turn.stable:
-            log.fresh.clear()
         moved = [log for log in (*turn.released, *turn.logs) if log.ended()]
         if self._cover_at is not None and turn.has_record:
             self._cover_at = now + COVER_MS

@@ -1,17 +1,19 @@
 """The operating system behind `Files`, for real."""
 
 import contextlib
+import errno
 import gc
 import os
 import resource
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from fakes.batches import fill, make_log, offsets, open_store
 
 from dmq.storage import files as module
-from dmq.storage.files import OsFiles
+from dmq.storage.files import Buffer, OsFiles
 from dmq.storage.log import LogSettings
 
 
@@ -43,6 +45,57 @@ def test_a_short_write_is_finished(disk: OsFiles, monkeypatch: pytest.MonkeyPatc
     file = disk.open("file", create=True)
     file.write_at(3, [b"hello", b" ", b"world"])
     assert file.read_at(3, 100) == b"hello world"
+
+
+@pytest.mark.parametrize("error", [None, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
+def test_bytes_that_nobody_reads_soon_land_too(
+    disk: OsFiles, monkeypatch: pytest.MonkeyPatch, error: int | None
+) -> None:
+    real, flagged = os.pwritev, list[int]()
+
+    def pwritev(fd: int, parts: Sequence[Buffer], at: int, flags: int = 0) -> int:
+        if flags:
+            flagged.append(at)
+            if error is not None:
+                raise OSError(error, "not here")
+            flags = 0  # The system may not have it, and short writes are what counts.
+            parts = [parts[0][: len(parts[0]) // 2 + 1]]
+        return real(fd, parts, at, flags)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    file = disk.open("file", create=True)
+    parts = [bytes([n % 251]) * (n % 5 + 1) for n in range(module.IOV_MAX + 5)]
+    size = sum(map(len, parts))
+    for start in (3, 3 + size):
+        file.write_at(start, parts, is_cached=False)
+    assert file.read_at(3, 2 * size) == 2 * b"".join(parts)
+    assert len(flagged) == (4 if error is None else 1), "a system that can't is asked once"
+
+
+def test_other_errors_of_such_a_write_are_told(
+    disk: OsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pwritev(*_args: object) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    with pytest.raises(OSError, match="full"):
+        disk.open("file", create=True).write_at(0, [b"x"], is_cached=False)
+
+
+def test_what_nobody_reads_soon_leaves_the_page_cache(disk: OsFiles) -> None:
+    file = disk.open("file", create=True)
+    file.write_at(0, [b"x"], is_cached=False)
+    if not file._may_drop:
+        pytest.skip("this system or file system has no such writes")
+    size = 4 << 20
+    for start in range(0, size, 1 << 20):
+        file.write_at(start, [bytes(1 << 20)], is_cached=False)
+    file.sync()
+    deadline = time.monotonic() + 30
+    while file.is_cached(0, size):
+        assert time.monotonic() < deadline
+    assert file.read_at(0, size) == bytes(size)
 
 
 def test_cut_and_allocate(disk: OsFiles) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 from pathlib import Path
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from fakes.batches import (
 )
 
 from dmq.errors import KafkaError, StorageError
-from dmq.records import filler, read_header, scan
+from dmq.records import Record, build_batch, filler, read_header, scan
 from dmq.storage.compaction_batch import empty_batch
 from dmq.storage.files import OsFiles
 from dmq.storage.log import Log, LogSettings
@@ -546,3 +547,49 @@ def test_the_files_of_a_log_come_with_its_first_record() -> None:
     assert disk.list("logs") == []
     fill(store, logs[3], 1)
     assert disk.list("logs") == [str(logs[3].uid)]
+
+
+# ---- who wrote
+
+
+def from_producer(base: int, epoch: int) -> bytearray:
+    records = [Record(base, 1000, None, b"v" * 10)]
+    return build_batch(
+        records, leader_epoch=epoch, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_where_only_producers_without_ids_wrote_is_known(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = make_disk(seed)
+    store = open_store(disk)
+    log = make_log(store, LogSettings(segment_bytes=400))
+    told = 0
+    for _ in range(120):
+        dice = rng.random()
+        epoch = log.marks.last.epoch
+        if dice < 0.2:
+            log.append(from_producer(log.end_offset, epoch))
+        elif dice < 0.7:
+            log.append(batch(log.end_offset, epoch=epoch))
+        elif dice < 0.75 and log.end_offset > log.log_start:
+            to = rng.randint(log.log_start + 1, log.end_offset)
+            mark = log.marks.at(to - 1)
+            log.cut(Position(mark.epoch, mark.change, to))
+            log.add_mark(Mark(epoch + 1, 0, log.end_offset, VOTERS, log.log_start))
+        elif dice < 0.77:
+            start = log.end_offset + rng.randint(0, 3)
+            log.reset(Mark(epoch + 1, 0, start, VOTERS, start), start)
+        disk.capacity = disk.used_bytes() if rng.random() < 0.1 else None
+        turn(store)
+        disk.capacity = None
+        end = log.end_offset
+        offset = min(max(log.plain_from, log.log_start), end)
+        raw = b"".join(part.pread() for part in log.read(offset, 1 << 20, end))
+        assert all(header.producer_id < 0 for _, header in scan(raw))
+        told += bool(raw)
+    assert told > 20
+    store.close(0)
+    (reopened,) = open_store(disk).logs.values()
+    assert reopened.plain_from == reopened.end_offset, "nothing is known of former times"

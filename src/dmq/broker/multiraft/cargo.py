@@ -41,6 +41,7 @@ from dmq.records import (
     scan,
 )
 from dmq.storage.files import Buffer, is_unreadable
+from dmq.storage.fresh import backing
 from dmq.storage.log import Log
 from dmq.storage.reading import FileSlice
 
@@ -128,9 +129,9 @@ def read_piece(
 
 
 def fresh_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece | None:
-    """The same of what the turn under way wrote, out of memory: nothing can have rotted there.
+    """The same of what is still in memory: nothing can have rotted there.
 
-    None: it did not write just that, and the file has to tell.
+    None: just that is not, and the file has to tell.
     """
     fresh, stop = log.fresh, min(stop, log.readable_end)
     at = first = bisect_left(fresh, start, key=attrgetter("base"))
@@ -143,15 +144,9 @@ def fresh_piece(log: Log, start: int, stop: int, bytes_max: int) -> Piece | None
     if at == first or log.damage:
         return None
     parts = [batch.data for batch in fresh[first:at]]
-    if len(parts) == 1 and size >= _backing(parts[0]) // 2:
+    if len(parts) == 1 and size >= backing(parts[0]) // 2:
         return Piece(end, parts[0])
     return Piece(end, b"".join(parts))
-
-
-def _backing(data: Buffer) -> int:
-    """How many bytes of memory stay as long as somebody has these: all of the request that they are
-    of. Those who count what is on its way count these only."""
-    return memoryview(data.obj).nbytes if isinstance(data, memoryview) else len(data)
 
 
 def _is_beyond(log: Log, start: int, stop: int) -> bool:

@@ -169,6 +169,7 @@ class Driven:
         "order",
         "our_tags",
         "piece",
+        "read_until",
         "settings",
         "stance",
         "target",
@@ -231,6 +232,8 @@ class Driven:
         self.order: int | None = None
         """From this epoch on we are to lead alone, as soon as our damaged log is whole again."""
         self.was_leader = False
+        self.read_until = 0
+        """So long what we follow is taken for something that clients will read here."""
         self.watch: Watch | None = None
         self.book: Book | None = None
         # What the node keeps with each replica.
@@ -347,6 +350,7 @@ class Driven:
                     wants_ack=False,
                 )
                 self.count("append refused")
+            self.log.is_read_soon = now < self.read_until
         self.core.step(sender, session, message, now)
         if is_unable:
             self.core.unable()

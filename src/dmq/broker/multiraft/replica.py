@@ -23,6 +23,10 @@ from dmq.types import Mark, Position, Voter
 BLANK = Mark(0, 0, 0, (), 0)
 """Stands first in the log of a new learner, which has no mark yet: a store's log must have one."""
 
+READER_MS = 60_000
+"""A reader is expected to come again for so long. Too low: a follower lets go of what clients read from
+it now and then (KIP-392); too high: it keeps in the page cache what nobody reads."""
+
 
 class NotLeaderError(KafkaError):
     """Ask another broker; `leader` if we know it (KIP-951)."""
@@ -89,6 +93,7 @@ class Replica(Driven):
     def _role_changed(self) -> None:
         self.piece = None
         if self.was_leader:
+            self.log.is_read_soon = True
             self.count("leader")
         else:
             for _, answer in self._take_trims():
@@ -312,6 +317,7 @@ class Replica(Driven):
         Raises KafkaError if the offset is out of range, StorageError if the log is damaged.
         """
         log = self.log
+        self.read_until = now + READER_MS
         if offset > log.end_offset:
             self.check_newest(now)
         if not log.log_start <= offset <= log.end_offset:

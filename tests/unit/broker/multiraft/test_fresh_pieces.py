@@ -1,10 +1,11 @@
 """What a turn has just written is sent out of memory: the same bytes as the file has, and no later."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from unit.broker.multiraft.test_repair import read_all
-from unit.broker.multiraft.wiring import SMALL, World, produce, values
+from unit.broker.multiraft.wiring import SMALL, STORE, World, produce, values
 
 from dmq.broker.multiraft import cargo
 from dmq.records import Record, build_batch
@@ -59,14 +60,65 @@ def test_it_is_what_the_file_has(monkeypatch: pytest.MonkeyPatch) -> None:
     world.until(lambda: values(away) == values(leader))
 
 
-def test_nothing_is_held_in_memory_when_the_turn_is_over() -> None:
-    world = World(3)
+def test_it_stays_when_the_turn_is_over_until_there_is_too_much() -> None:
+    world = World(3, store=replace(STORE, fresh_bytes_max=2000))
+    leader = world.elected(SMALL)
+    size = 0
+    for n in range(10):
+        produce(leader, b"x" * 500)
+        world.settle()
+        size = leader.replica.log.segments_list[-1].size
+        assert leader.replica.log.fresh[-1].base == n
+    assert size > 500
+    assert [batch.base for batch in leader.replica.log.fresh] == [7, 8, 9]
+    for follower in world.others(leader):
+        assert not follower.replica.log.fresh, "nobody is sent that"
+
+
+def test_a_log_without_followers_keeps_nothing() -> None:
+    world = World(1)
     leader = world.elected(SMALL)
     produce(leader, b"x" * 100)
-    assert leader.begin()
-    assert [batch.base for batch in leader.replica.log.fresh] == [0]
-    leader.end()
+    world.settle()
+    assert leader.replica.high_watermark == 1
     assert not leader.replica.log.fresh
+
+
+def test_who_was_cut_off_sends_nothing_of_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same offsets, written again in another epoch: memory must not tell of the first ones."""
+    world = World(3)
+    old = world.elected(SMALL)
+    produce(old, b"before")
+    world.settle()
+    for other in world.others(old):
+        world.cut(old.number, other.number)
+    for n in range(3):
+        produce(old, b"lost %d" % n)
+    world.until(lambda: any(leader is not old for leader in world.leaders))
+    new = next(leader for leader in world.leaders if leader is not old)
+    produce(new, b"other")
+    assert len(old.replica.log.fresh) > 1
+    world.heal()
+    world.until(lambda: values(old) == values(new) == [b"before", b"other"])
+    assert not old.replica.log.fresh
+    assert new.replica.transfer(old.me, world.now)
+    world.until(lambda: world.leaders == [old])
+    sent = list[cargo.Piece]()
+    fresh_piece = cargo.fresh_piece
+
+    def seen(log: Log, start: int, stop: int, bytes_max: int) -> cargo.Piece | None:
+        found = fresh_piece(log, start, stop, bytes_max)
+        if found is not None:
+            assert found == cargo.read_piece(log, start, stop, bytes_max)
+            sent.append(found)
+        return found
+
+    monkeypatch.setattr(cargo, "fresh_piece", seen)
+    for n in range(4):
+        produce(old, b"later %d" % n)
+        world.settle()
+    assert len(sent) >= 4
+    world.until(lambda: len(values(new)) == 6 and values(old) == values(new))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +126,7 @@ def test_nothing_is_held_in_memory_when_the_turn_is_over() -> None:
     [(0, 3, 1 << 20, 3), (0, 2, 1 << 20, 2), (1, 3, 1 << 20, 3), (0, 3, 1, 1), (3, 4, 1 << 20, -1)],
 )
 def test_it_ends_where_it_should(start: int, stop: int, bytes_max: int, expected: int) -> None:
-    world = World(1)
+    world = World(3)
     leader = world.elected(SMALL)
     for _ in range(3):
         produce(leader, b"x" * 100)
@@ -88,7 +140,7 @@ def test_it_ends_where_it_should(start: int, stop: int, bytes_max: int, expected
 
 
 def test_a_small_part_of_a_large_request_does_not_keep_all_of_it_in_memory() -> None:
-    world = World(1)
+    world = World(3)
     leader = world.elected(SMALL)
     batch = bytes(build_batch([Record(0, world.now, b"k", b"v" * 200)]))
     for data, is_copied in ((bytearray(batch + bytes(10 * len(batch))), True), (batch, False)):

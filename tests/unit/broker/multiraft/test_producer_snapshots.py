@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from unit.broker.multiraft.wiring import Broker, World
+from unit.broker.multiraft.wiring import Broker, World, produce
 
 from dmq.broker import producer_loading
 from dmq.broker.producer_loading import Piece
@@ -296,6 +296,41 @@ def test_a_start_reads_only_what_came_after_the_snapshot(
     assert isinstance(verdict(books, new, 20), Duplicate)
     assert isinstance(verdict(books, new, 19), Duplicate)
     assert sum(read) < 5 * len(idempotent(0)), "more than the tail was read"
+
+
+def test_what_nobody_with_an_id_wrote_is_not_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = world.elected()
+    books = Books(world)
+    read: list[int] = []
+    look_at = producer_loading.look_at
+
+    def count(data: bytes, start: int) -> Piece:
+        read.append(start)
+        return look_at(data, start)
+
+    monkeypatch.setattr(producer_loading, "look_at", count)
+    for _ in range(20):
+        produce(old, b"v" * 300)
+        world.pass_time(30)
+    books.keep()
+    assert read == []
+    saved = {broker.number: broker.disk.list(DIRECTORY) for broker in world.brokers.values()}
+    assert all(len(names) == 1 for names in saved.values()), "that nobody did is kept all the same"
+    books.append(old, 0)
+    for _ in range(20):
+        produce(old, b"v" * 300)
+        world.pass_time(30)
+    books.keep()
+    assert read, "one of them had an id"
+    del read[:]
+    for _ in range(20):
+        produce(old, b"v" * 300)
+        world.pass_time(30)
+    new = books.after(old)
+    assert isinstance(verdict(books, new, 0), Duplicate)
+    assert not read
 
 
 def test_a_snapshot_is_due_with_a_complete_segment_and_not_before(world: World) -> None:

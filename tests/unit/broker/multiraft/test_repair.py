@@ -29,11 +29,13 @@ def filled(count: int = 12, *, settings: GroupSettings = SMALL) -> tuple[World, 
 
 def rot(broker: Broker, *, segment: int = 0, byte: int = 16) -> None:
     log = broker.replica.log
+    log.fresh.clear()  # It happened long ago.
     broker.disk.flip(log.segments_list[segment].name(), byte)
 
 
 def forget(broker: Broker) -> None:
-    """As after a restart: nothing is remembered of where batches lie."""
+    """As after a restart: nothing is remembered of batches, nor of where they lie."""
+    broker.replica.log.fresh.clear()
     for segment in broker.replica.log.segments_list:
         segment.index, segment.trusted_bytes = None, 0
         segment.hints.clear()

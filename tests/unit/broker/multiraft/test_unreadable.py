@@ -132,10 +132,12 @@ def test_a_place_that_takes_no_bytes_makes_it_begin_elsewhere(
     spoil(bad)
     name, write_at = bad.replica.log.segments_list[0].name(), FakeFile.write_at
 
-    def refused(file: FakeFile, position: int, parts: Sequence[Buffer]) -> None:
+    def refused(
+        file: FakeFile, position: int, parts: Sequence[Buffer], *, is_cached: bool = True
+    ) -> None:
         if file.name == name and file._disk is bad.disk:
             raise OSError(code, "not here")
-        write_at(file, position, parts)
+        write_at(file, position, parts, is_cached=is_cached)
 
     with monkeypatch.context() as patch:
         patch.setattr(FakeFile, "write_at", refused)
