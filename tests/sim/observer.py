@@ -177,6 +177,9 @@ class Observer:
         watched.damage = {}
         if not disk.has_flips(directory):
             watched.facts.damaged.pop(watched.voter, None)
+            # What it committed while its bytes were bad nobody may have told of yet.
+            watched.checked = 0
+            self._check_entries(watched)
 
     def _led(self, watched: Watched) -> None:
         state = watched.state

@@ -157,6 +157,10 @@ class Service:
         """The brokers that are up; `with_fenced`: those that are registered and down, too."""
         return self._views.brokers(listener, self.this_broker(listener), with_fenced=with_fenced)
 
+    def strangers(self, listener: str) -> frozenset[int]:
+        """The brokers that can't be reached over this listener: they have none of this name."""
+        return self._views.strangers(listener)
+
     def leader_of(self, topic: str, topic_id: UUID, index: int) -> tuple[int, int]:
         """(leader, epoch) of a partition, by the topic's name or id; (-1, -1) if unknown."""
         if topic_id == NIL_UUID:

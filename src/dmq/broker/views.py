@@ -71,6 +71,14 @@ class Views:
                     )
         return sorted(found)
 
+    def strangers(self, listener: str) -> frozenset[int]:
+        """Brokers without an address on this listener."""
+        return frozenset(
+            node
+            for node, broker in self._state().brokers.items()
+            if all(endpoint.name != listener for endpoint in broker.endpoints)
+        )
+
     def topic(self, topic: TopicState) -> TopicView:
         live = self._live()
         partitions = [

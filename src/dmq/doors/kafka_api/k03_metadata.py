@@ -6,12 +6,14 @@ and answered when it is there, so that the first answer is already the right one
 asked first whether they are still there: a dead leader that is named once is believed for a second.
 
     1  controller, racks    2  cluster id    4  allow_auto_topic_creation    5  offline replicas
-    7  leader epochs        8  authorized operations    9  flexible    10 topic ids    13 error code
+    6  LISTENER_NOT_FOUND    7  leader epochs    8  authorized operations    9  flexible
+    10  topic ids    13  error code
 There is no authorizer: everybody may do everything.
 """
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from dmq.broker.answer import Answer
@@ -31,6 +33,7 @@ from dmq.wire.messages.k03_metadata import (
 )
 
 AUTO_CREATION_IS_ASKED_SINCE = 4
+LISTENERS_ARE_KNOWN_SINCE = 6
 BY_ID_SINCE = 12
 ENCODED_IN_LOOP_MAX = 1000
 """Topics; to encode more of them takes longer than the loop has."""
@@ -49,7 +52,8 @@ def _tell(service: Service, call: Call, request: MetadataRequest) -> None:
         """Tell of each topic; not all in one go if they are many."""
         service.in_slices(wanted, tell, partial(_reply, service, call, request))
 
-    look_up = partial(_look_up, service)
+    strangers = service.strangers(call.connection.door.listener)
+    look_up = partial(_look_up, service, _Unnamed(strangers, _unreachable(call.version)))
     if request.topics is None or (call.version == 0 and not request.topics):
         every = [(name, NIL_UUID) for name in service.topic_names()]
         service.in_slices(every, look_up, partial(_reply_all, service, call, request))
@@ -85,19 +89,33 @@ def _tell(service: Service, call: Call, request: MetadataRequest) -> None:
     service.admin.auto_create(missing).on_done(on_created)
 
 
-def _look_up(service: Service, wanted: Wanted) -> MetadataResponseTopic:
+class _Unnamed(NamedTuple):
+    """Leaders that are not told to this client, and what it is told instead."""
+
+    nodes: frozenset[int]
+    code: ErrorCode
+
+
+def _unreachable(version: int) -> ErrorCode:
+    """Of a leader that has no listener of the name that the client came by."""
+    if version >= LISTENERS_ARE_KNOWN_SINCE:
+        return ErrorCode.LISTENER_NOT_FOUND
+    return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _look_up(service: Service, unnamed: _Unnamed, wanted: Wanted) -> MetadataResponseTopic:
     name, topic_id = wanted
     if topic_id != NIL_UUID:
         view = service.topic_by_id(topic_id)
         if view is None:
             return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-        return _topic(view)
+        return _topic(view, unnamed)
     view = service.topic(name or "")
     if view is None:
         name = name or ""
         why = service.why_no_topic(name)
         return MetadataResponseTopic(why, name, is_internal=name in INTERNAL_TOPICS)
-    return _topic(view)
+    return _topic(view, unnamed)
 
 
 def _refused(wanted: Wanted) -> MetadataResponseTopic:
@@ -112,24 +130,21 @@ def _failed(name: str, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(code, name)
 
 
-def _topic(view: TopicView) -> MetadataResponseTopic:
+def _topic(view: TopicView, unnamed: _Unnamed) -> MetadataResponseTopic:
+    partitions = [_partition(part, unnamed) for part in view.partitions]
     return MetadataResponseTopic(
-        ErrorCode.NONE,
-        view.name,
-        view.topic_id,
-        view.is_internal,
-        [
-            MetadataResponsePartition(
-                ErrorCode.NONE if is_led(part) else ErrorCode.LEADER_NOT_AVAILABLE,
-                part.partition,
-                part.leader if is_led(part) else NO_LEADER,
-                part.leader_epoch,
-                part.replicas,
-                part.isr,
-                part.offline,
-            )
-            for part in view.partitions
-        ],
+        ErrorCode.NONE, view.name, view.topic_id, view.is_internal, partitions
+    )
+
+
+def _partition(view: PartitionView, unnamed: _Unnamed) -> MetadataResponsePartition:
+    code, leader = ErrorCode.NONE, view.leader
+    if not is_led(view):
+        code, leader = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+    elif leader in unnamed.nodes:
+        code, leader = unnamed.code, NO_LEADER
+    return MetadataResponsePartition(
+        code, view.partition, leader, view.leader_epoch, view.replicas, view.isr, view.offline
     )
 
 
