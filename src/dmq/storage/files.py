@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import uuid
 from collections.abc import Sequence
@@ -70,6 +71,21 @@ def is_readable(file: "File", position: int, length: int) -> bool:
             raise
         return False
     return True
+
+
+def _split(parts: Sequence[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
+    """The first so many bytes of them, and the others."""
+    whole, rest = list[Buffer](), list[Buffer]()
+    for part in parts:
+        if size >= len(part):
+            whole.append(part)
+        elif size <= 0:
+            rest.append(part)
+        else:
+            whole.append(memoryview(part)[:size])
+            rest.append(memoryview(part)[size:])
+        size -= len(part)
+    return whole, rest
 
 
 class File(Protocol):
@@ -151,7 +167,8 @@ class OsFile:
         """Write all of `parts` one after the other. A failure may leave any prefix behind.
 
         Without `is_cached` the system begins at once to put them on the disk and then lets their
-        pages go, where it can: for bytes that nobody is going to read soon.
+        pages go, where it can: for bytes that nobody is going to read soon. The last page stays if it is
+        not full: who writes on would have to read it first.
         """
         if not is_cached and self._may_drop:
             self._write_dropping(position, parts)
@@ -160,29 +177,28 @@ class OsFile:
             if os.pwrite(self._fd, parts[0], position) != len(parts[0]):
                 self._write_rest(position, parts, 0)
             return
+        self._write_parts(position, parts, 0)
+
+    def _write_parts(self, position: int, parts: Sequence[Buffer], flags: int) -> None:
         for first in range(0, len(parts), IOV_MAX):
-            some = parts[first : first + IOV_MAX] if len(parts) > IOV_MAX else parts
+            some = parts[first : first + IOV_MAX]
             length = sum(map(len, some))
-            written = os.pwritev(self._fd, some, position)
+            written = os.pwritev(self._fd, some, position, flags)
             if written != length:
                 self._write_rest(position, some, written)
             position += length
 
     def _write_dropping(self, position: int, parts: Sequence[Buffer]) -> None:
-        for first in range(0, len(parts), IOV_MAX):
-            some = parts[first : first + IOV_MAX]
-            try:
-                written = os.pwritev(self._fd, some, position, _RWF_DONTCACHE)
-            except OSError as error:
-                if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-                    raise
-                self._may_drop = False  # An older kernel, or a file system that does not know it.
-                self.write_at(position, parts[first:])
-                return
-            length = sum(map(len, some))
-            if written != length:
-                self._write_rest(position, some, written)
-            position += length
+        size = sum(map(len, parts))
+        whole, rest = _split(parts, size - (position + size) % mmap.PAGESIZE)
+        try:
+            self._write_parts(position, whole, _RWF_DONTCACHE)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+            self._may_drop = False  # An older kernel, or a file system that does not know it.
+            self._write_parts(position, whole, 0)
+        self._write_parts(position + sum(map(len, whole)), rest, 0)
 
     def _write_rest(self, position: int, parts: Sequence[Buffer], written: int) -> None:
         rest = memoryview(b"".join(parts))

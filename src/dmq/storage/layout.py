@@ -127,6 +127,7 @@ class Layout:
         "fresh",
         "gaps",
         "is_async",
+        "is_leading",
         "is_read_soon",
         "is_recovering",
         "is_swapping",
@@ -154,7 +155,9 @@ class Layout:
         self.fresh: list[Fresh] = []
         """Batches that are in the files and still in memory, in order."""
         self.is_read_soon = True
-        """Whether somebody is likely to read what is written now; a follower's bytes nobody does."""
+        """Whether clients are likely to read what is written now; a follower's bytes nobody does."""
+        self.is_leading = False
+        """Whether what is written now is sent to others."""
         self.plain_from = state.end_offset
         """No batch from here on has a producer with an id: this much is known without a look."""
         self.damage = state.damage
@@ -290,8 +293,12 @@ class Layout:
 
     def _keep_in_memory(self, batches: list[Fresh]) -> None:
         """For those who are to be sent them, if there are any."""
-        if self.is_read_soon and len(self._begun.marks.last.voters) > 1:
+        if self.is_leading and len(self._begun.marks.last.voters) > 1:
             self._host.fresh.add(self, batches)
+
+    def forget_fresh(self) -> None:
+        """The files are to have other bytes than memory has."""
+        self._host.fresh.forget(self)
 
     def _put(self, turn: Turn, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
         """Write the bytes that make the segment this long, now or beside the loop."""
@@ -496,7 +503,7 @@ class Layout:
             self.discard_swap(swap)
             return
         self.swap_count += 1
-        self.fresh.clear()  # Memory has what compaction left out.
+        self.forget_fresh()  # It has what compaction left out.
         turn.body.add(items.encode_swap(swap))
         at = kept.index(swap.bases[0])
         old = self.segments_list[at : at + len(swap.bases)]
@@ -546,6 +553,7 @@ class Layout:
         if not is_fit:
             return
         self.unsynced.clear()
+        self.forget_fresh()  # It may have what is given up.
         self.damage, self.gaps = (), found.gaps
         self.safe_end = self._begun.end_offset
         self.flushed_base = self.segments_list[-1].base

@@ -378,7 +378,7 @@ class Log(Layout):
         """What lies beyond a staged cut is in the files still, and no part of the log any more."""
         if self._staged_cut is not None:
             self.readable_end = min(self.readable_end, self._staged_cut.offset)
-            self.fresh.clear()
+            self.forget_fresh()
 
     def _stage(self, op: Op) -> None:
         self._ops.append(op)
@@ -457,7 +457,7 @@ class Log(Layout):
         """The disk took no more batches: all that depends on them did not happen."""
         if isinstance(error, BadBatchError):
             self._note_damage(error)
-        self.fresh.clear()
+        self.forget_fresh()
         active = self.segments_list[-1]
         if active is self._rolled and not active.size:
             self.segments_list.pop()  # No turn has said that it is there, and START must not.
@@ -585,4 +585,5 @@ class Log(Layout):
     def _note_damage(self, error: BadBatchError) -> None:
         """Bytes are not what was written: keep them, say so from now on and after a restart."""
         self.damage = (*self.damage, error.place)
+        self.forget_fresh()  # What comes in the place of bad bytes may be less.
         self._host.note_damaged(self)

@@ -52,11 +52,12 @@ class StoreSettings:
     other the interpreter for little; too high: the loop waits for memory to be found."""
     uncached_bytes_min: int = 256 * 1024
     """From so many bytes on a follower lets the page cache go of what it wrote. Too low: each such write
-    is one of the disk's, and its last page is written again with the next; too high: on memory that the
-    kernel has to find anew each byte costs as much as all else that is done to it."""
+    is one of the disk's; too high: on memory that the kernel has to find anew each byte costs as much as
+    all else that is done to it."""
     fresh_bytes_max: int = 16 * 1024 * 1024
-    """What leaders keep in memory for their followers. Too low: what is sent a moment later is read from
-    the file, and checked again; too high: memory that has what the page cache has."""
+    """What leaders keep in memory for their followers, and the requests that it is of. Too low: what is
+    sent a moment later is read from the file, and checked again; too high: memory that has what the page
+    cache has."""
     open_files_max: int = 2000
     """Segments kept open. Too low: reopening at every write; too high: the process' limit."""
     reserve_bytes: int = 256 * 1024 * 1024
@@ -241,6 +242,7 @@ class Store:
         """Stage the end of a log; its files go to quarantine when that is durable."""
         assert self._logs.pop(log.uid) is log
         log.is_dropped = True
+        log.forget_fresh()
         self._dirty.pop(log, None)
         self._cleaner.forget(log)
         self._staged.append((items.encode_drop(items.Drop(log.uid)), Fact(log.uid, None)))

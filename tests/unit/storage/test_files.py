@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import gc
+import mmap
 import os
 import resource
 import time
@@ -41,21 +42,24 @@ def test_more_parts_than_the_system_takes_at_once(disk: OsFiles) -> None:
 
 def test_a_short_write_is_finished(disk: OsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: real(fd, [parts[0][:1]], at))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at, flags: real(fd, [parts[0][:1]], at))
     file = disk.open("file", create=True)
     file.write_at(3, [b"hello", b" ", b"world"])
     assert file.read_at(3, 100) == b"hello world"
+
+
+PAGE = mmap.PAGESIZE
 
 
 @pytest.mark.parametrize("error", [None, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
 def test_bytes_that_nobody_reads_soon_land_too(
     disk: OsFiles, monkeypatch: pytest.MonkeyPatch, error: int | None
 ) -> None:
-    real, flagged = os.pwritev, list[int]()
+    real, flagged = os.pwritev, list[tuple[int, int]]()
 
     def pwritev(fd: int, parts: Sequence[Buffer], at: int, flags: int = 0) -> int:
         if flags:
-            flagged.append(at)
+            flagged.append((at, at + sum(map(len, parts))))
             if error is not None:
                 raise OSError(error, "not here")
             flags = 0  # The system may not have it, and short writes are what counts.
@@ -64,12 +68,27 @@ def test_bytes_that_nobody_reads_soon_land_too(
 
     monkeypatch.setattr(os, "pwritev", pwritev)
     file = disk.open("file", create=True)
-    parts = [bytes([n % 251]) * (n % 5 + 1) for n in range(module.IOV_MAX + 5)]
+    parts = [bytes([n % 251]) * (n % 11 + 1) for n in range(module.IOV_MAX + 5)]
     size = sum(map(len, parts))
+    assert size % PAGE
     for start in (3, 3 + size):
         file.write_at(start, parts, is_cached=False)
     assert file.read_at(3, 2 * size) == 2 * b"".join(parts)
-    assert len(flagged) == (4 if error is None else 1), "a system that can't is asked once"
+    ends = [(3 + size) // PAGE * PAGE, (3 + 2 * size) // PAGE * PAGE]
+    if error is None:
+        assert [end for _, end in flagged if end % PAGE == 0] == ends, "the last page stays"
+    else:
+        assert len(flagged) == 1, "a system that can't is asked once"
+
+
+@pytest.mark.parametrize("start", [0, 1, PAGE - 1, PAGE])
+@pytest.mark.parametrize("size", [1, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE])
+def test_wherever_the_pages_begin(disk: OsFiles, start: int, size: int) -> None:
+    file = disk.open("file", create=True)
+    data = bytes(n % 251 for n in range(size))
+    file.write_at(start, [data[:7], memoryview(data)[7:]], is_cached=False)
+    assert file.read_at(start, size) == data
+    assert file.size() == start + size
 
 
 def test_other_errors_of_such_a_write_are_told(
@@ -80,12 +99,12 @@ def test_other_errors_of_such_a_write_are_told(
 
     monkeypatch.setattr(os, "pwritev", pwritev)
     with pytest.raises(OSError, match="full"):
-        disk.open("file", create=True).write_at(0, [b"x"], is_cached=False)
+        disk.open("file", create=True).write_at(0, [bytes(PAGE)], is_cached=False)
 
 
 def test_what_nobody_reads_soon_leaves_the_page_cache(disk: OsFiles) -> None:
     file = disk.open("file", create=True)
-    file.write_at(0, [b"x"], is_cached=False)
+    file.write_at(0, [bytes(PAGE)], is_cached=False)
     if not file._may_drop:
         pytest.skip("this system or file system has no such writes")
     size = 4 << 20

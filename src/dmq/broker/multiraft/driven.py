@@ -350,7 +350,7 @@ class Driven:
                     wants_ack=False,
                 )
                 self.count("append refused")
-            self.log.is_read_soon = now < self.read_until
+            self.log.is_read_soon = now < self.read_until or self.fetches.are_any
         self.core.step(sender, session, message, now)
         if is_unable:
             self.core.unable()

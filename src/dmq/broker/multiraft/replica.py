@@ -92,6 +92,7 @@ class Replica(Driven):
 
     def _role_changed(self) -> None:
         self.piece = None
+        self.log.is_leading = self.was_leader
         if self.was_leader:
             self.log.is_read_soon = True
             self.count("leader")

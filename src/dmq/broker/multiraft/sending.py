@@ -4,8 +4,8 @@
     bulk      appends with their record bytes, in pieces, until the frame or the peer's window is full
 
 What does not fit waits for the next pass, in its order: groups take turns. A message that was made in
-another session than the present one is dropped here. Record bytes come from the turn that wrote
-them, else from the log's files, where they are as soon as a turn has begun. Called by node.py.
+another session than the present one is dropped here. Record bytes come out of memory if the log has
+them there still, else from its files, where they are as soon as a turn has begun. Called by node.py.
 """
 
 from dataclasses import dataclass

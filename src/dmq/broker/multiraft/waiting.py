@@ -262,6 +262,10 @@ class Fetches:
         self._sizes: deque[tuple[int, int]] = deque()
         """(end offset, bytes) of what came since the high watermark."""
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self._waiters)
+
     def wait(self, waiter: FetchWaiter) -> None:
         self._waiters[waiter] = None
 

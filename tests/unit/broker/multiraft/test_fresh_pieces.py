@@ -1,14 +1,15 @@
-"""What a turn has just written is sent out of memory: the same bytes as the file has, and no later."""
+"""What was written last is sent out of memory: the same bytes as the file has, and no later."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from unit.broker.multiraft.test_repair import read_all
-from unit.broker.multiraft.wiring import SMALL, STORE, World, produce, values
+from unit.broker.multiraft.wiring import SMALL, STORE, TOPIC, World, batch, produce, values
 
 from dmq.broker.multiraft import cargo
 from dmq.records import Record, build_batch
+from dmq.storage.fresh import ENTRY_BYTES
 from dmq.storage.log import Log
 
 
@@ -61,18 +62,73 @@ def test_it_is_what_the_file_has(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_stays_when_the_turn_is_over_until_there_is_too_much() -> None:
-    world = World(3, store=replace(STORE, fresh_bytes_max=2000))
+    room = 3 * (len(batch(b"x" * 500)) + ENTRY_BYTES)
+    world = World(3, store=replace(STORE, fresh_bytes_max=room))
     leader = world.elected(SMALL)
-    size = 0
     for n in range(10):
         produce(leader, b"x" * 500)
         world.settle()
-        size = leader.replica.log.segments_list[-1].size
         assert leader.replica.log.fresh[-1].base == n
-    assert size > 500
-    assert [batch.base for batch in leader.replica.log.fresh] == [7, 8, 9]
+    assert [kept.base for kept in leader.replica.log.fresh] == [7, 8, 9]
     for follower in world.others(leader):
         assert not follower.replica.log.fresh, "nobody is sent that"
+
+
+def test_a_follower_that_clients_read_keeps_nothing_either() -> None:
+    world = World(3)
+    leader = world.elected(SMALL)
+    follower = world.others(leader)[0]
+    follower.replica.read(0, 1000, world.now, whole_first_batch=True)
+    produce(leader, b"x" * 100)
+    world.settle()
+    assert follower.replica.high_watermark == 1
+    assert not follower.replica.log.fresh
+
+
+def test_a_log_that_is_dropped_lets_go_of_all() -> None:
+    world = World(3)
+    leader = world.elected(SMALL)
+    produce(leader, b"x" * 100)
+    world.settle()
+    assert leader.store.fresh.size_bytes > 100
+    leader.node.drop_group(TOPIC, 0)
+    assert leader.store.fresh.size_bytes == 0
+
+
+def test_what_a_damaged_log_gave_up_is_sent_to_nobody() -> None:
+    """The others are dead, an operator says to go on without the bad batch; a newcomer gets no more
+    than the leader has itself."""
+    world = World(4)
+    first = tuple(world[n].me for n in (1, 2, 3))
+    world.create(voters=first)
+    leader, new = world.leader(), world[4]
+    for n in range(12):
+        produce(leader, b"%d" % n * 100)
+        world.settle()
+    leader.store.request_flush(leader.replica.log)
+    world.pass_time(300)
+    for other in world.others(leader):
+        if other is not new:
+            other.kill()
+    log = leader.replica.log
+    assert len(log.fresh) == 12
+    segment, following = log.segments_list[:2]
+    leader.disk.flip(segment.name(), segment.size - 5)
+    with pytest.raises(cargo.RotError) as found:
+        cargo.read_piece(log, 0, following.base, 1 << 20)
+    leader.replica.note_damage(found.value, world.now)
+    world.pass_time(200)
+    assert leader.replica.ordered(leader.me, leader.replica.core.epoch + 1000, world.now)
+    world.until(lambda: leader.replica.is_leader)
+    assert log.gaps == ((following.base - 1, following.base),)
+    new.node.create_group(world.now, TOPIC, 0, first, SMALL, is_founding=False)
+    target = (leader.me, new.me)
+    for broker in (leader, new):
+        broker.replica.set_target(target, world.now)
+    world.until(lambda: set(leader.replica.core.voters) == set(target), 20_000)
+    world.pass_time(300)
+    assert len(values(leader)) == 11
+    assert values(new) == values(leader)
 
 
 def test_a_log_without_followers_keeps_nothing() -> None:
@@ -142,15 +198,15 @@ def test_it_ends_where_it_should(start: int, stop: int, bytes_max: int, expected
 def test_a_small_part_of_a_large_request_does_not_keep_all_of_it_in_memory() -> None:
     world = World(3)
     leader = world.elected(SMALL)
-    batch = bytes(build_batch([Record(0, world.now, b"k", b"v" * 200)]))
-    for data, is_copied in ((bytearray(batch + bytes(10 * len(batch))), True), (batch, False)):
-        request = bytearray(data)
+    data = bytes(build_batch([Record(0, world.now, b"k", b"v" * 200)]))
+    for whole, is_copied in ((data + bytes(10 * len(data)), True), (data, False)):
+        request = bytearray(whole)
         start = leader.replica.log_end_offset
-        leader.replica.produce(memoryview(request)[: len(batch)], now=world.now)
+        leader.replica.produce(memoryview(request)[: len(data)], now=world.now)
         assert leader.begin()
         leader.replica.log.readable_end = start + 1
         piece = cargo.fresh_piece(leader.replica.log, start, start + 1, 1 << 20)
         assert piece is not None
-        assert bytes(piece.data) == bytes(request[: len(batch)])
+        assert bytes(piece.data) == bytes(request[: len(data)])
         assert (memoryview(piece.data).obj is not request) == is_copied
         leader.end()

@@ -7,6 +7,7 @@ from unit.broker.multiraft.test_producer_snapshots import idempotent
 from unit.broker.multiraft.wiring import SMALL, STORE, Broker, World, produce, values
 
 from dmq.broker.multiraft.replica import READER_MS
+from dmq.broker.multiraft.waiting import FetchWaiter
 
 
 @pytest.fixture
@@ -59,11 +60,28 @@ def test_what_clients_read_from_a_follower_stays_there(world: World) -> None:
     assert sum(map(uncached, world.brokers.values())) == 2, "the reader did not come again"
 
 
-def test_what_the_next_snapshot_of_producers_reads_stays_until_it_is_taken(world: World) -> None:
+def test_who_waits_at_the_end_is_a_reader_however_long(world: World) -> None:
+    leader = world.elected(SMALL)
+    near = world.others(leader)[0]
+    woken: list[int] = []
+    near.replica.wait(FetchWaiter(1, lambda: woken.append(1)))
+    world.pass_time(READER_MS + 100, step=1000)
+    assert not woken
+    leader = world.leader()
+    assert leader is not near
+    for broker in world.brokers.values():
+        uncached(broker)
+    produce(leader, b"x" * 600)
+    world.settle()
+    assert woken
+    assert uncached(near) == 0
+
+
+def test_what_producers_with_ids_wrote_stays(world: World) -> None:
     leader = world.elected(SMALL)
     leader.replica.append(idempotent(0, size=600), -1, -1, world.now)
     world.settle()
-    assert sum(map(uncached, world.brokers.values())) == 0
+    assert sum(map(uncached, world.brokers.values())) == 0, "their next snapshot reads it"
     produce(leader, b"x" * 600)
     world.settle()
     assert sum(map(uncached, world.brokers.values())) == 2
