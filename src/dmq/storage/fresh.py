@@ -1,11 +1,11 @@
 """Batches that are in the files and still in memory: whoever sends them on need not read them.
 
-Each log has its own, in order; together they are bounded, and the oldest go first. A log that takes
-bytes back, or puts others in their place, lets go of all that it has here. Filled by layout.py, read by
-the broker's cargo.py.
+Each log has its own, in order; together they are bounded, and the oldest go first. A log lets go of all
+that it has here when all followers were sent it, and when it takes bytes back or puts others in their
+place. Filled by layout.py, read by the broker's cargo.py.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -29,15 +29,18 @@ class Holder(Protocol):
     fresh: list[Fresh]
 
 
-class _Run(NamedTuple):
+class _Run:
     """What a log wrote in one go."""
 
-    log: Holder
-    end: int
-    """The offset behind it."""
-    size: int
-    """In bytes, without the requests that it is a part of."""
-    requests: tuple[int, ...]
+    __slots__ = ("end", "log", "requests", "size")
+
+    def __init__(self, log: Holder, end: int, size: int, requests: tuple[int, ...]) -> None:
+        self.log = log
+        self.end = end
+        """The offset behind it."""
+        self.size = size
+        """In bytes, without the requests that it is a part of."""
+        self.requests = requests
 
 
 class FreshBatches:
@@ -46,8 +49,9 @@ class FreshBatches:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._runs: deque[_Run] = deque()
+        self._runs: OrderedDict[_Run, None] = OrderedDict()
         """Oldest first."""
+        self._of: dict[Holder, list[_Run]] = {}
         self._requests: dict[int, list[int]] = {}
         """By identity: how many runs are of it, and its size."""
         self.size_bytes = 0
@@ -65,21 +69,18 @@ class FreshBatches:
         self.size_bytes += size
         for request, length in requests.items():
             self._hold(request, length)
-        self._runs.append(_Run(log, batches[-1].next, size, tuple(requests)))
+        run = _Run(log, batches[-1].next, size, tuple(requests))
+        self._runs[run] = None
+        self._of.setdefault(log, []).append(run)
         while self.size_bytes > self._bytes_max and len(self._runs) > 1:
             self._drop_oldest()
 
     def forget(self, log: Holder) -> None:
-        """It takes some of it back."""
-        if not log.fresh:
-            return
+        """All that it has here."""
         log.fresh.clear()
-        runs, self._runs = self._runs, deque()
-        for run in runs:
-            if run.log is log:
-                self._let_go(run)
-            else:
-                self._runs.append(run)
+        for run in self._of.pop(log, ()):
+            del self._runs[run]
+            self._let_go(run)
 
     def _hold(self, request: int, length: int) -> None:
         held = self._requests.get(request)
@@ -99,7 +100,8 @@ class FreshBatches:
                 del self._requests[request]
 
     def _drop_oldest(self) -> None:
-        run = self._runs.popleft()
+        run, _ = self._runs.popitem(last=False)
+        self._of[run.log].remove(run)
         self._let_go(run)
         fresh = run.log.fresh
         count = 0

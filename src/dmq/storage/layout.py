@@ -297,8 +297,9 @@ class Layout:
             self._host.fresh.add(self, batches)
 
     def forget_fresh(self) -> None:
-        """The files are to have other bytes than memory has."""
-        self._host.fresh.forget(self)
+        """Nobody needs it any more, or the files are to have other bytes than memory has."""
+        if self.fresh:
+            self._host.fresh.forget(self)
 
     def _put(self, turn: Turn, segment: Segment, parts: Sequence[Buffer], size: int) -> None:
         """Write the bytes that make the segment this long, now or beside the loop."""

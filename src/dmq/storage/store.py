@@ -54,10 +54,10 @@ class StoreSettings:
     """From so many bytes on a follower lets the page cache go of what it wrote. Too low: each such write
     is one of the disk's; too high: on memory that the kernel has to find anew each byte costs as much as
     all else that is done to it."""
-    fresh_bytes_max: int = 16 * 1024 * 1024
-    """What leaders keep in memory for their followers, and the requests that it is of. Too low: what is
-    sent a moment later is read from the file, and checked again; too high: memory that has what the page
-    cache has."""
+    fresh_bytes_max: int = 64 * 1024 * 1024
+    """What leaders keep in memory until followers were sent it, and the requests that it is of. Too low:
+    what waits for a moment is read from the file, and checked again; too high: memory that has what the
+    page cache has."""
     open_files_max: int = 2000
     """Segments kept open. Too low: reopening at every write; too high: the process' limit."""
     reserve_bytes: int = 256 * 1024 * 1024

@@ -140,6 +140,7 @@ class Sender:
             if replica.is_retired or not replica.is_leader or self._push_one(replica, now):
                 self.waiting.pop(replica, None)
                 replica.piece = None
+                replica.log.forget_fresh()
 
     def _push_one(self, replica: Replica, now: int) -> bool:
         """Send as much as may be sent for one group; whether that was all."""

@@ -1,5 +1,6 @@
 """What was written last is sent out of memory: the same bytes as the file has, and no later."""
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -8,9 +9,23 @@ from unit.broker.multiraft.test_repair import read_all
 from unit.broker.multiraft.wiring import SMALL, STORE, TOPIC, World, batch, produce, values
 
 from dmq.broker.multiraft import cargo
+from dmq.broker.multiraft.sending import SendSettings
+from dmq.broker.multiraft.turn import NodeSettings
 from dmq.records import Record, build_batch
 from dmq.storage.fresh import ENTRY_BYTES
 from dmq.storage.log import Log
+
+
+@pytest.fixture
+def hoarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if some follower's window were always full: only what must go goes."""
+    forget = Log.forget_fresh
+
+    def unless_sent(log: Log) -> None:
+        if sys._getframe(1).f_code.co_name != "push":
+            forget(log)
+
+    monkeypatch.setattr(Log, "forget_fresh", unless_sent)
 
 
 def test_followers_get_what_was_just_written_without_a_look_into_the_file(
@@ -61,17 +76,35 @@ def test_it_is_what_the_file_has(monkeypatch: pytest.MonkeyPatch) -> None:
     world.until(lambda: values(away) == values(leader))
 
 
-def test_it_stays_when_the_turn_is_over_until_there_is_too_much() -> None:
-    room = 3 * (len(batch(b"x" * 500)) + ENTRY_BYTES)
-    world = World(3, store=replace(STORE, fresh_bytes_max=room))
+def test_it_is_there_until_the_followers_were_sent_it() -> None:
+    size = len(batch(b"x" * 500))
+    world = World(
+        3,
+        store=replace(STORE, fresh_bytes_max=4 * (size + ENTRY_BYTES)),
+        settings=NodeSettings(sending=SendSettings(flying_bytes=1, frame_bytes=1)),
+    )
     leader = world.elected(SMALL)
-    for n in range(10):
+    produce(leader, b"x" * 500)
+    world.settle()
+    assert not leader.replica.log.fresh
+    slow = world.others(leader)[0]
+    slow.is_syncing_by_hand = True
+    for _ in range(3):
         produce(leader, b"x" * 500)
         world.settle()
-        assert leader.replica.log.fresh[-1].base == n
-    assert [kept.base for kept in leader.replica.log.fresh] == [7, 8, 9]
-    for follower in world.others(leader):
-        assert not follower.replica.log.fresh, "nobody is sent that"
+    assert [kept.base for kept in leader.replica.log.fresh] == [2, 3], "1 was sent"
+    for _ in range(3):
+        produce(leader, b"x" * 500)
+        world.settle()
+    assert [kept.base for kept in leader.replica.log.fresh] == [3, 4, 5, 6], (
+        "more there is no room for"
+    )
+    slow.is_syncing_by_hand = False
+    slow.end()
+    world.settle()
+    assert not leader.replica.log.fresh
+    assert not leader.store.fresh.size_bytes
+    assert len(values(slow)) == 7
 
 
 def test_a_follower_that_clients_read_keeps_nothing_either() -> None:
@@ -85,6 +118,7 @@ def test_a_follower_that_clients_read_keeps_nothing_either() -> None:
     assert not follower.replica.log.fresh
 
 
+@pytest.mark.usefixtures("hoarded")
 def test_a_log_that_is_dropped_lets_go_of_all() -> None:
     world = World(3)
     leader = world.elected(SMALL)
@@ -95,6 +129,7 @@ def test_a_log_that_is_dropped_lets_go_of_all() -> None:
     assert leader.store.fresh.size_bytes == 0
 
 
+@pytest.mark.usefixtures("hoarded")
 def test_what_a_damaged_log_gave_up_is_sent_to_nobody() -> None:
     """The others are dead, an operator says to go on without the bad batch; a newcomer gets no more
     than the leader has itself."""
@@ -140,6 +175,7 @@ def test_a_log_without_followers_keeps_nothing() -> None:
     assert not leader.replica.log.fresh
 
 
+@pytest.mark.usefixtures("hoarded")
 def test_who_was_cut_off_sends_nothing_of_what_it_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same offsets, written again in another epoch: memory must not tell of the first ones."""
     world = World(3)
@@ -177,6 +213,7 @@ def test_who_was_cut_off_sends_nothing_of_what_it_lost(monkeypatch: pytest.Monke
     world.until(lambda: len(values(new)) == 6 and values(old) == values(new))
 
 
+@pytest.mark.usefixtures("hoarded")
 @pytest.mark.parametrize(
     ("start", "stop", "bytes_max", "expected"),
     [(0, 3, 1 << 20, 3), (0, 2, 1 << 20, 2), (1, 3, 1 << 20, 3), (0, 3, 1, 1), (3, 4, 1 << 20, -1)],
@@ -195,6 +232,7 @@ def test_it_ends_where_it_should(start: int, stop: int, bytes_max: int, expected
     assert cargo.fresh_piece(log, start, stop, bytes_max) is None
 
 
+@pytest.mark.usefixtures("hoarded")
 def test_a_small_part_of_a_large_request_does_not_keep_all_of_it_in_memory() -> None:
     world = World(3)
     leader = world.elected(SMALL)
