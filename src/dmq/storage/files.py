@@ -12,6 +12,8 @@ import errno
 import fcntl
 import mmap
 import os
+import re
+import sys
 import uuid
 from collections.abc import Sequence
 from typing import Protocol
@@ -29,7 +31,7 @@ _FALLOC_KEEP_SIZE = 1
 _SYNC_RANGE_WRITE = 2
 _SYNC_RANGE_WAIT = 1 | 2 | 4
 _RWF_DONTCACHE = 0x80
-"""Linux 6.14; `os` has no name for it yet."""
+"""`os` has no name for it yet."""
 
 
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
@@ -71,6 +73,16 @@ def is_readable(file: "File", position: int, length: int) -> bool:
             raise
         return False
     return True
+
+
+def _may_drop(release: str) -> bool:
+    """Whether this kernel lets go of pages as it should. From Linux 6.14 on some do it, but before 6.16
+    one that was written again in the meantime could go with what was written."""
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    return numbers is not None and tuple(map(int, numbers.groups())) >= (6, 16)
+
+
+_MAY_DROP = sys.platform == "linux" and _may_drop(os.uname().release)
 
 
 def _split(parts: Sequence[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
@@ -139,7 +151,7 @@ class OsFile:
     def __init__(self, name: str, fd: int) -> None:
         self.name = name
         self._fd = fd
-        self._may_drop = True
+        self._may_drop = _MAY_DROP
 
     def __del__(self) -> None:
         # By reference count: a slice in flight keeps its file open, whoever lets go of it first.
@@ -196,7 +208,7 @@ class OsFile:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
                 raise
-            self._may_drop = False  # An older kernel, or a file system that does not know it.
+            self._may_drop = False  # A file system that does not know it.
             self._write_parts(position, whole, 0)
         self._write_parts(position + sum(map(len, whole)), rest, 0)
 

@@ -51,6 +51,12 @@ def test_a_short_write_is_finished(disk: OsFiles, monkeypatch: pytest.MonkeyPatc
 PAGE = mmap.PAGESIZE
 
 
+@pytest.fixture
+def can_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAY_DROP", True)
+
+
+@pytest.mark.usefixtures("can_drop")
 @pytest.mark.parametrize("error", [None, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
 def test_bytes_that_nobody_reads_soon_land_too(
     disk: OsFiles, monkeypatch: pytest.MonkeyPatch, error: int | None
@@ -91,6 +97,40 @@ def test_wherever_the_pages_begin(disk: OsFiles, start: int, size: int) -> None:
     assert file.size() == start + size
 
 
+@pytest.mark.parametrize(
+    ("release", "may"),
+    [
+        ("6.18.44-fc-v669", True),
+        ("6.16.0", True),
+        ("7.0", True),
+        ("10.1.2", True),
+        ("6.15.11-200.fc42.x86_64", False),
+        ("6.14.0", False),
+        ("6.1.0-28-amd64", False),
+        ("5.15.167.4-microsoft-standard-WSL2", False),
+        ("unknown", False),
+    ],
+)
+def test_only_kernels_that_do_it_right_are_asked(release: str, may: bool) -> None:
+    assert module._may_drop(release) is may
+
+
+def test_other_kernels_are_not_asked(disk: OsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAY_DROP", False)
+    real, asked = os.pwritev, list[int]()
+
+    def pwritev(fd: int, parts: Sequence[Buffer], at: int, flags: int = 0) -> int:
+        asked.append(flags)
+        return real(fd, parts, at, flags)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    file = disk.open("file", create=True)
+    file.write_at(0, [bytes(PAGE), b"x"], is_cached=False)
+    assert asked == [0]
+    assert file.read_at(0, 2 * PAGE) == bytes(PAGE) + b"x"
+
+
+@pytest.mark.usefixtures("can_drop")
 def test_other_errors_of_such_a_write_are_told(
     disk: OsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
