@@ -101,9 +101,11 @@ class FreshBatches:
 
     def _drop_oldest(self) -> None:
         run, _ = self._runs.popitem(last=False)
-        self._of[run.log].remove(run)
         self._let_go(run)
-        fresh = run.log.fresh
+        its_runs, fresh = self._of[run.log], run.log.fresh
+        assert its_runs.pop(0) is run
+        if not its_runs:
+            del self._of[run.log]
         count = 0
         while count < len(fresh) and fresh[count].next <= run.end:
             count += 1

@@ -1,6 +1,8 @@
 """What leaders keep in memory for their followers: bounded for all logs together, and never wrong."""
 
+import gc
 import random
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -55,6 +57,21 @@ def test_what_a_log_takes_back_counts_no_more() -> None:
     batches.forget(log)
     batches.add(log, run(1, 2, 3, 4))
     assert (log.offsets(), other.offsets(), batches.size_bytes) == ([1, 2, 3, 4], [0], 5000)
+
+
+@pytest.mark.parametrize("is_pushed_out", [True, False])
+def test_a_log_that_has_nothing_here_is_not_kept_alive(is_pushed_out: bool) -> None:
+    batches, log, other = FreshBatches(2000), Holder(), Holder()
+    batches.add(log, run(0))
+    known = weakref.ref(log)
+    if is_pushed_out:
+        batches.add(other, run(0, 1))
+    else:
+        batches.forget(log)
+    assert not log.fresh
+    del log
+    gc.collect()
+    assert known() is None
 
 
 def test_a_request_counts_once_and_as_a_whole() -> None:
